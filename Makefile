@@ -1,0 +1,43 @@
+# Everything runs in .venv, which each target makes when it is missing or out of date.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test test-core lint format bench-core lock clean
+
+$(READY): requirements.lock pyproject.toml
+	@echo "environment: installing the packages of requirements.lock into $(VENV) (a minute or two the first time)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --disable-pip-version-check --progress-bar on --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --editable .
+	@touch $@
+
+demo: $(READY)
+	@$(BIN)/python -m tests.demo
+
+test: lint test-core
+
+test-core: $(READY)
+	$(BIN)/python -m pytest tests/core -q
+
+lint: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+format: $(READY)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench-core: $(READY)
+	$(BIN)/python -m benchmarks.core --containers 100000
+
+lock: $(READY)
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	    --extra dev --extra fast --no-header --no-annotate pyproject.toml -o requirements.lock
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,13 @@
+"""Shared by all tests."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.core import vectors
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many golden vectors were really checked."""
+    for family, count in sorted(vectors.ran.items()):
+        terminalreporter.write_line(f"vectors {family}: {count} cases")

@@ -1,0 +1,1 @@
+"""Vertical Pod Autoscaler: the library."""

@@ -1,0 +1,1 @@
+"""The doors to usage: Metrics API, Prometheus and what speaks its language."""

@@ -1,0 +1,95 @@
+"""What bounds a pod from outside: LimitRange, ResourceQuota, PodDisruptionBudget, HorizontalPodAutoscaler."""
+
+from __future__ import annotations
+
+from vpa.objects.meta import LabelSelector, Obj, ObjectMeta, ResourceList
+
+
+class LimitRangeItem(Obj):
+    type: str = ""
+    max: ResourceList | None = None
+    min: ResourceList | None = None
+    default: ResourceList | None = None
+    default_request: ResourceList | None = None
+
+
+class LimitRangeSpec(Obj):
+    limits: list[LimitRangeItem] | None = None
+
+
+class LimitRange(Obj):
+    api_version: str = ""
+    kind: str = ""
+    metadata: ObjectMeta = ObjectMeta()
+    spec: LimitRangeSpec = LimitRangeSpec()
+
+
+class ResourceQuotaSpec(Obj):
+    hard: ResourceList | None = None
+    scopes: list[str] | None = None
+
+
+class ResourceQuotaStatus(Obj):
+    hard: ResourceList | None = None
+    used: ResourceList | None = None
+
+
+class ResourceQuota(Obj):
+    api_version: str = ""
+    kind: str = ""
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ResourceQuotaSpec = ResourceQuotaSpec()
+    status: ResourceQuotaStatus = ResourceQuotaStatus()
+
+
+class PodDisruptionBudgetSpec(Obj):
+    selector: LabelSelector | None = None
+    min_available: int | str | None = None
+    max_unavailable: int | str | None = None
+
+
+class PodDisruptionBudgetStatus(Obj):
+    disruptions_allowed: int = 0
+    observed_generation: int = 0
+
+
+class PodDisruptionBudget(Obj):
+    api_version: str = ""
+    kind: str = ""
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
+    status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
+
+
+class CrossVersionObjectReference(Obj):
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+
+
+class MetricTarget(Obj):
+    type: str = ""
+
+
+class ResourceMetricSource(Obj):
+    name: str = ""
+    container: str = ""
+    target: MetricTarget = MetricTarget()
+
+
+class MetricSpec(Obj):
+    type: str = ""
+    resource: ResourceMetricSource | None = None
+    container_resource: ResourceMetricSource | None = None
+
+
+class HorizontalPodAutoscalerSpec(Obj):
+    scale_target_ref: CrossVersionObjectReference = CrossVersionObjectReference()
+    metrics: list[MetricSpec] | None = None
+
+
+class HorizontalPodAutoscaler(Obj):
+    api_version: str = ""
+    kind: str = ""
+    metadata: ObjectMeta = ObjectMeta()
+    spec: HorizontalPodAutoscalerSpec = HorizontalPodAutoscalerSpec()
