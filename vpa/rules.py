@@ -9,13 +9,23 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-SAFE = "safe"
-UPSTREAM = "upstream"
+from vpa import flags
+
+SAFE = flags.SAFE
+UPSTREAM = flags.UPSTREAM
+
+
+def rule(text: str) -> Any:
+    """A field of `Rules`, also a flag of its own name; *text*, its help, says what holds when it is on."""
+    return flags.flag(True, text, upstream=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rules:
-    """One value handed to the core functions; a field is True where our behaviour replaces upstream's."""
+class Rules(flags.Group):
+    """One value handed to the core functions; a field is True where our behaviour replaces upstream's.
+
+    Each field is written ``name: bool = rule("What holds when it is on.")`` and is the flag ``--name`` too.
+    """
 
     def override(self, **explicit: Any) -> Rules:
         """The same rules with the explicitly given ones replaced."""
