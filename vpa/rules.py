@@ -27,6 +27,59 @@ class Rules(flags.Group):
     Each field is written ``name: bool = rule("What holds when it is on.")`` and is the flag ``--name`` too.
     """
 
+    # Updater
+    break_eviction_loops: bool = rule(
+        "Evictions of a group stop when a replacement does not carry its target, and all evictions when many do not."
+    )
+    foresee_node_fit: bool = rule("No pod is given a size that no node it may run on can hold.")
+    foresee_quota: bool = rule("No pod is given a size that a ResourceQuota would refuse.")
+    foresee_disruption_budgets: bool = rule(
+        "PodDisruptionBudgets are read first: no eviction that they refuse, no restart in place that they forbid."
+    )
+    foresee_resize_refusals: bool = rule(
+        "A resize that the API server is bound to refuse (QoS class, restart policy, node size) is not tried."
+    )
+    resize_apart_from_eviction: bool = rule(
+        "Few replicas, eviction requirements and a stale admission lease forbid evictions, not harmless resizes."
+    )
+    budget_in_every_mode: bool = rule(
+        "Mode InPlace keeps the disruption budget and waits for deferred resizes."
+    )
+    keep_memory_limit_above_use: bool = rule(
+        "A memory limit is not lowered below the present use plus a tenth."
+    )
+    wait_for_history: bool = rule(
+        "While history loads or less than a day is known nothing is evicted, and resizes only grow."
+    )
+    resize_timers_from_conditions: bool = rule(
+        "A resize is late by the transition time and generation of its condition, not by its first sighting."
+    )
+    budget_for_unknown_owners: bool = rule(
+        "Pods of an unknown kind of owner have the budget of their live group; pods without one are left alone."
+    )
+    boost_keeps_min_replicas: bool = rule("A boosted pod does not lift the minimum of replicas of its group.")
+    count_readiness: bool = rule(
+        "A pod that is not ready counts as down where a ready one would be disrupted."
+    )
+    count_open_attempts: bool = rule(
+        "Evictions and resizes of earlier passes count against the budget until they are finished."
+    )
+    fall_back_only_when_refused: bool = rule(
+        "A failed resize leads to eviction only when it was refused, not when the server was busy."
+    )
+    remember_refusals: bool = rule(
+        "A refused resize is tried again when its target shrinks or an hour is over, and forgotten once one works."
+    )
+    patch_only_changes: bool = rule(
+        "A resize names only values that change, of containers that the admission controller saw."
+    )
+    unboost_completely: bool = rule(
+        "The end of a startup boost gives the CPU back in every case and touches no other container."
+    )
+    requirements_need_a_target: bool = rule(
+        "An eviction requirement is not met by a resource that has no target."
+    )
+
     def override(self, **explicit: Any) -> Rules:
         """The same rules with the explicitly given ones replaced."""
         return replace(self, **explicit)
