@@ -1,4 +1,4 @@
-"""Durations in Go's syntax (``1h30m``) and in Prometheus' (``8d``), in whole nanoseconds as upstream has them.
+"""Durations in Go's syntax (``1h30m``) and in Prometheus' (``8d``), in whole nanoseconds as upstream's.
 
 A `Duration` is an ``int`` of nanoseconds, so it goes into integer arithmetic unchanged; it prints as Go does.
 """

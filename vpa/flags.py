@@ -3,11 +3,11 @@
 A *group* is a frozen dataclass whose fields are made by `flag`; the field's name, with dashes, is the flag's.
 A `Table` joins groups; its `parse` reads arguments as upstream's binaries do (pflag with Go's flags in it):
 ``--name=value``, ``--name value``, ``--switch``, ``-v=4``, ``_`` for ``-``; the last one wins.
-``--`` ends them.
-`Parsed.get` gives an instance of each group. Services join all their groups, the CLI only those that decide.
+`Parsed.get` gives an instance of one group, `Parsed.fill` of a *bundle*, a dataclass whose fields are groups:
+a service's ``Settings``, or the groups that one command of the CLI accepts.
 
-    table = Table(Estimation, Usage)
-    estimation = table.parse(["--target-cpu-percentile=0.8"]).get(Estimation)
+    parsed = Table.of(Settings).parse(["--target-cpu-percentile=0.8"])
+    settings = parsed.fill(Settings)
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast, get_type_hints
 
 from vpa.durations import Duration, PrometheusDuration
 from vpa.gates import FeatureGates, parse_bool
@@ -27,6 +27,7 @@ from vpa.quantities import Quantity
 
 T = TypeVar("T")
 G = TypeVar("G", bound="Group")
+B = TypeVar("B")
 
 COMPATIBILITY = "compatibility"
 """The flag that chooses between our defaults and upstream's where a flag has both."""
@@ -123,6 +124,11 @@ class Table:
                     raise ValueError(f"the flag --{flag_.name} is in two groups")
                 self.flags[flag_.name] = flag_
 
+    @classmethod
+    def of(cls, bundle: type[Any]) -> Table:
+        """The table of a dataclass whose fields are groups."""
+        return cls(*_groups_of(bundle).values())
+
     def parse(self, args: Sequence[str]) -> Parsed:
         """The values of *args*; `FlagError` for what cannot be used, `HelpRequested` for ``--help``."""
         given: dict[str, Any] = {}
@@ -218,6 +224,10 @@ class Parsed:
         """The group's flags as an instance of it."""
         return group(**{item.field: self.value(item) for item in flags_of(group)})
 
+    def fill(self, bundle: type[B]) -> B:
+        """An instance of a dataclass whose fields are groups of this table."""
+        return bundle(**{name: self.get(group) for name, group in _groups_of(bundle).items()})
+
     def problems(self) -> Iterator[str]:
         """What the groups themselves object to."""
         for group in self.table.groups:
@@ -255,6 +265,11 @@ def flags_of(group: type[Group]) -> list[Flag]:
         for field in dataclasses.fields(cast(Any, group))
         if "kind" in field.metadata
     ]
+
+
+def _groups_of(bundle: type[Any]) -> dict[str, type[Group]]:
+    hints = get_type_hints(bundle)
+    return {field.name: hints[field.name] for field in dataclasses.fields(bundle)}
 
 
 def one_of(*words: str) -> Kind[str]:
