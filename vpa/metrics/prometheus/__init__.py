@@ -1,0 +1,1 @@
+"""Prometheus, and what speaks its language: Trickster, Thanos, Mimir, VictoriaMetrics, proxies."""
