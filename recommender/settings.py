@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from vpa import process, settings
-from vpa.durations import Duration, PrometheusDuration
+from vpa.durations import Duration
 from vpa.flags import Group, Kind, Table, flag, one_of
 from vpa.gates import parse_bool
+from vpa.metrics import settings as metrics
 from vpa.rules import Rules
 
 CHECKPOINT = "checkpoint"
@@ -83,65 +84,10 @@ class UsageSource(Group):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class History(Group):
+class History(metrics.History):
     """Where history comes from, and Prometheus."""
 
     storage: str = flag("", "prometheus: read history from Prometheus at start; anything else: checkpoints.")
-    prometheus_address: str = flag(
-        "http://prometheus.monitoring.svc",
-        "Address of Prometheus; several, comma-separated, are tried in order.",
-    )
-    prometheus_insecure: bool = flag(False, "Don't verify the certificate of Prometheus.")
-    prometheus_ca_file: str = flag("", "Certificates to verify Prometheus by; empty: the system's.")
-    prometheus_client_cert_file: str = flag("", "Client certificate for Prometheus.")
-    prometheus_client_key_file: str = flag("", "Its key.")
-    prometheus_headers: str = flag(
-        "",
-        "More headers for Prometheus: comma-separated name=value pairs, such as X-Scope-OrgID=a.",
-        secret=True,
-    )
-    username: str = flag("", "User for Prometheus; also the environment's PROMETHEUS_USERNAME.")
-    password: str = flag(
-        "", "Password for Prometheus; also the environment's PROMETHEUS_PASSWORD.", secret=True
-    )
-    prometheus_bearer_token: str = flag("", "Bearer token for Prometheus.", secret=True)
-    prometheus_bearer_token_file: str = flag(
-        "", "File with the bearer token for Prometheus; read again when it changes."
-    )
-    prometheus_query_timeout: Duration = flag(Duration.of(minutes=5), "Longest time of one query.")
-    history_preset: str = flag(
-        "",
-        "Metric and label names of a common installation, in place of the defaults of the flags below.",
-        kind=one_of("", "cadvisor", "kube-prometheus", "deckhouse"),
-    )
-    history_length: PrometheusDuration = flag(PrometheusDuration.parse("8d"), "How far back history reaches.")
-    history_resolution: PrometheusDuration = flag(
-        PrometheusDuration.parse("1h"), "Step of history, and the range of its rates."
-    )
-    prometheus_cadvisor_job_name: str = flag(
-        "kubernetes-cadvisor", "Prometheus job of the container metrics; empty: any."
-    )
-    history_cpu_metric: str = flag("container_cpu_usage_seconds_total", "Metric of CPU usage.")
-    history_memory_metric: str = flag("container_memory_working_set_bytes", "Metric of memory usage.")
-    metric_for_pod_labels: str = flag('up{job="kubernetes-pods"}', "Metric that carries the labels of pods.")
-    pod_label_prefix: str = flag("pod_label_", "Prefix of pod labels in it.")
-    pod_namespace_label: str = flag("kubernetes_namespace", "Label of the namespace in it.")
-    pod_name_label: str = flag("kubernetes_pod_name", "Label of the pod's name in it.")
-    container_namespace_label: str = flag("namespace", "Label of the namespace in container metrics.")
-    container_pod_name_label: str = flag("pod_name", "Label of the pod's name in container metrics.")
-    container_name_label: str = flag("name", "Label of the container's name in container metrics.")
-
-    def problems(self) -> Iterator[str]:
-        if self.prometheus_bearer_token and self.prometheus_bearer_token_file and self.username:
-            yield (
-                "--prometheus-bearer-token, --prometheus-bearer-token-file and --username exclude each "
-                "other; give one of them"
-            )
-        if bool(self.prometheus_client_cert_file) != bool(self.prometheus_client_key_file):
-            yield "--prometheus-client-cert-file and --prometheus-client-key-file belong together"
-        for name in ("history_length", "history_resolution", "prometheus_query_timeout"):
-            if getattr(self, name) <= 0:
-                yield f"--{name.replace('_', '-')} must be longer than 0"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -169,7 +169,7 @@ OURS = {
         "checkpoints",
         "cap-to-node",
     }
-    | {"usage-source", "history-preset", "log-format"},
+    | {"usage-source", "history-cpu-rule", "history-preset", "log-format"},
     "updater": {"compatibility", "default-update-mode", "ignore-hpa", "cap-to-node", "log-format"},
     "admission": {
         "compatibility",

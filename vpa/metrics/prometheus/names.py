@@ -114,8 +114,8 @@ def found(
     changes: dict[str, str] = {}
     notes: list[str] = []
     if names.job and names.job not in by_job and "prometheus-cadvisor-job-name" not in given:
-        changes["job"] = min(by_job)
-        notes.append(f'job "{min(by_job)}" instead of "{names.job}"')
+        changes["job"] = ""
+        notes.append(f'any job instead of "{names.job}"')
     if not {"container-pod-name-label", "container-name-label"} & set(given):
         pod, container = next(
             (pair for pair in choices(names) if pair[0] in labels and pair[1] in labels),
