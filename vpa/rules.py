@@ -80,6 +80,28 @@ class Rules(flags.Group):
         "An eviction requirement is not met by a resource that has no target."
     )
 
+    # History and live usage
+    history_weighs_steps: bool = rule(
+        "A point of history weighs and counts as many samples as minutes lie in its step, not one."
+    )
+    history_memory_peaks: bool = rule(
+        "Memory of the past is the largest use in each step, not the use at its end."
+    )
+    history_rounds_up: bool = rule(
+        "Usage from history is rounded up to whole millicores and bytes, as all other usage is, not down."
+    )
+    history_survives_errors: bool = rule(
+        "A failed query or a bad series costs only itself and is asked for again; pod labels may be a vector."
+    )
+    absent_usage_is_no_sample: bool = rule(
+        "A resource that is missing from the metrics of a container is no sample, not one of 0."
+    )
+
+    # Sizes of pods: updater and admission
+    limits_fit_int64: bool = rule(
+        "Limits are computed exactly; one that would not fit in 64 bits stays, or becomes the request if that is larger."
+    )
+
     def override(self, **explicit: Any) -> Rules:
         """The same rules with the explicitly given ones replaced."""
         return replace(self, **explicit)
