@@ -34,6 +34,9 @@ _MOST_DIGITS: Final = 4000
 _EXACT_DIGITS: Final = 18
 """Up to so many digits Kubernetes keeps the text as it was written; see :func:`_read_decimal`."""
 
+_WRAPPING_SHIFTS: Final = (1, 2, 3, 6, 9)
+"""Multiplying by these powers of ten, Kubernetes keeps the low 64 bits; by others it gives up with 0."""
+
 _SCALES: Final = {
     "n": NANO,
     "u": MICRO,
@@ -134,6 +137,15 @@ class Quantity:
         if scale >= NANO:
             return _away_from_zero(self.nanos, _power(scale - NANO))
         return self.nanos * _power(NANO - scale)
+
+    def int64_value(self, scale: int) -> int:
+        """:meth:`scaled_value` as Kubernetes' own 64-bit accessors give it: past the range it wraps or is 0."""
+        exact = self.scaled_value(scale)
+        if -_MOST <= exact <= _MOST:
+            return exact
+        if self.exponent - scale in _WRAPPING_SHIFTS or self.exponent <= 0:
+            return (exact + 2**63) % 2**64 - 2**63
+        return 0
 
     def round_up(self, scale: int) -> tuple[bool, Quantity]:
         """(was it exact already, the quantity in whole ``10^scale`` units, rounded away from zero)."""

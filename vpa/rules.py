@@ -102,6 +102,16 @@ class Rules(flags.Group):
         "Limits are computed exactly; one that would not fit in 64 bits stays, or becomes the request if that is larger."
     )
 
+    defaults_per_resource: bool = rule(
+        "Default limits of several LimitRanges are joined per resource, by name; the last object does not hide others."
+    )
+    admissible_pods: bool = rule(
+        "Sizes are fitted to what the API server accepts: LimitRange maximum, minimum and ratio, pod-level resources."
+    )
+    ordered_bounds: bool = rule(
+        "After capping to a pod the lower bound is never above the target, nor the target above the upper bound."
+    )
+
     def override(self, **explicit: Any) -> Rules:
         """The same rules with the explicitly given ones replaced."""
         return replace(self, **explicit)

@@ -11,6 +11,7 @@ class LimitRangeItem(Obj):
     min: ResourceList | None = None
     default: ResourceList | None = None
     default_request: ResourceList | None = None
+    max_limit_request_ratio: ResourceList | None = None
 
 
 class LimitRangeSpec(Obj):
