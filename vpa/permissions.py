@@ -1,0 +1,166 @@
+"""May a pod be evicted, resized or unboosted now, as far as its group, its phase and a running resize go?
+
+These questions read the budget and take nothing from it; whoever acts counts it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+
+from vpa import budgets, resizing
+from vpa.attempts import Attempts, lower_target
+from vpa.budgets import Budget, Group
+from vpa.objects.autoscalers import Recommendation
+from vpa.objects.pods import Pod
+from vpa.reasons import Reason, Refusal
+from vpa.resizing import ResizeStatus
+from vpa.rules import Rules
+
+IN_PLACE = "InPlace"
+
+
+class Decision(Enum):
+    """What to do about a resize, in upstream's words."""
+
+    APPROVED = "InPlaceApproved"
+    DEFERRED = "InPlaceDeferred"
+    INFEASIBLE = "InPlaceInfeasible"
+    INFEASIBLE_CACHED = "InPlaceInfeasibleCached"
+    EVICT = "InPlaceEvict"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A decision, and why it is not `Decision.APPROVED`."""
+
+    decision: Decision
+    refusal: Refusal | None = None
+
+
+APPROVED = Verdict(Decision.APPROVED)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Permissions:
+    """The state that the questions are asked about: one VPA's pods at one moment."""
+
+    budget: Budget
+    attempts: Attempts
+    now: datetime
+    mode: str
+    """The VPA's update mode."""
+    minimum: int
+    """Replicas that a group needs to be evicted from."""
+    in_place_gate: bool
+    skip_budget: bool
+    """``--in-place-skip-disruption-budget``."""
+    recommendation: Recommendation | None
+    """The VPA's recommendation as its status has it."""
+    rules: Rules
+
+    def evict(self, pod: Pod) -> Refusal | None:
+        """Why the pod may not be evicted now; None: it may."""
+        group = self.budget.group(pod)
+        if isinstance(group, Refusal):
+            return group
+        if budgets.is_pending(pod):
+            return None
+        if group.below_minimum:
+            return budgets.too_few(group, self.minimum)
+        if resizing.is_resizing(pod):
+            return self._evict_resizing(pod, group)
+        return self._room(pod, group)
+
+    def resize(
+        self, pod: Pod, *, changes: Collection[tuple[str, str]] | None = None, worth: bool = False
+    ) -> Verdict:
+        """Whether the pod may be resized now.
+
+        *changes* are the (container, resource) pairs that the resize would change, None where that is not
+        known; *worth* says that it would help a resize that the node has not made so far.
+        """
+        in_place = self.mode == IN_PLACE
+        if in_place and not self.in_place_gate:
+            return _deferred(Reason.FEATURE_GATE_OFF, "mode InPlace needs --feature-gates=InPlace=true")
+        group = self.budget.group(pod)
+        if isinstance(group, Refusal):
+            return Verdict(Decision.DEFERRED, group)
+        if budgets.is_pending(pod):
+            return _deferred(
+                Reason.POD_PENDING, "the pod has not started; it can be resized once its containers run"
+            )
+        if self.recommendation is None:
+            return _deferred(Reason.NO_RECOMMENDATION, "the VPA has no recommendation yet")
+        if in_place and self._known_infeasible(pod):
+            return Verdict(Decision.INFEASIBLE_CACHED, resizing.infeasible(pod))
+        status = resizing.resize_status(pod, rules=self.rules)
+        if status is not ResizeStatus.NONE:
+            verdict = self._resizing(pod, group, status, in_place=in_place)
+            if not (worth and in_place and status is not ResizeStatus.IN_PROGRESS):
+                return verdict
+        harmless = not restarts(pod, changes if self.rules.resize_apart_from_eviction else None)
+        if self.skip_budget and harmless:
+            return APPROVED
+        if self.rules.resize_apart_from_eviction and group.below_minimum and not harmless:
+            return Verdict(Decision.DEFERRED, budgets.too_few(group, self.minimum))
+        refusal = self._room(pod, group)
+        return Verdict(Decision.DEFERRED, refusal) if refusal is not None else APPROVED
+
+    def unboost(self, pod: Pod) -> Refusal | None:
+        """Why a pod whose startup boost is over may not be given its normal size now."""
+        group = self.budget.group(pod)
+        if isinstance(group, Refusal):
+            return group
+        if budgets.is_pending(pod):
+            return Refusal(Reason.POD_PENDING, "the pod has not started; its boost ends after that")
+        if resizing.is_resizing(pod):
+            return resizing.in_progress(pod)
+        return self._room(pod, group)
+
+    def _room(self, pod: Pod, group: Group) -> Refusal | None:
+        unready = not self.rules.count_readiness or budgets.is_unready(pod)
+        if group.has_room() and (unready or group.has_room(unready=False)):
+            return None
+        return group.spent()
+
+    def _evict_resizing(self, pod: Pod, group: Group) -> Refusal | None:
+        waits = resizing.stuck(pod, self.attempts, self.now, rules=self.rules)
+        return waits or self._room(pod, group)
+
+    def _resizing(self, pod: Pod, group: Group, status: ResizeStatus, *, in_place: bool) -> Verdict:
+        if not in_place:
+            waits = self._evict_resizing(pod, group)
+            return Verdict(Decision.EVICT) if waits is None else Verdict(Decision.DEFERRED, waits)
+        if status is ResizeStatus.INFEASIBLE:
+            return Verdict(Decision.INFEASIBLE, resizing.infeasible(pod))
+        if status is ResizeStatus.DEFERRED:
+            return Verdict(Decision.DEFERRED, resizing.deferred(pod))
+        if status is ResizeStatus.IN_PROGRESS:
+            return Verdict(Decision.DEFERRED, resizing.in_progress(pod))
+        return Verdict(Decision.DEFERRED, resizing.failing(pod))
+
+    def _known_infeasible(self, pod: Pod) -> bool:
+        known = self.attempts.infeasible.get(pod.metadata.uid)
+        if known is None or self.recommendation is None:
+            return False
+        return not lower_target(self.recommendation.container_recommendations or (), known)
+
+
+def restarts(pod: Pod, changes: Collection[tuple[str, str]] | None = None) -> bool:
+    """Would a resize restart a container, by its ``resizePolicy``?
+
+    *changes* limits the question to those (container, resource) pairs; None: to any of any container.
+    """
+    return any(
+        policy.restart_policy == "RestartContainer"
+        and (changes is None or (container.name, policy.resource_name) in changes)
+        for container in pod.spec.containers or ()
+        for policy in container.resize_policy or ()
+    )
+
+
+def _deferred(reason: Reason, message: str) -> Verdict:
+    return Verdict(Decision.DEFERRED, Refusal(reason, message))
