@@ -69,5 +69,5 @@ def _merged(
         return dict(new)
     for resource in RESOURCES:
         if resource in new:
-            known[resource] = stricter(known[resource], new[resource]) if resource in known else new[resource]
+            known[resource] = stricter(new[resource], known[resource]) if resource in known else new[resource]
     return known

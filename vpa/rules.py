@@ -112,6 +112,19 @@ class Rules(flags.Group):
         "After capping to a pod the lower bound is never above the target, nor the target above the upper bound."
     )
 
+    spare_unmanaged_containers: bool = rule(
+        "A Pod LimitRange resizes containers without a recommendation only where the pod as written breaks it."
+    )
+    whole_shares: bool = rule(
+        "Shares of a Pod LimitRange reach its minimum to the byte and its maximum never makes one negative."
+    )
+    whole_bounds: bool = rule(
+        "minAllowed and maxAllowed finer than a millicore or a byte are accepted and rounded up."
+    )
+    range_without_ratio: bool = rule(
+        "With RequestsOnly a LimitRange bounds the request by its own figures, not by a ratio to the limit."
+    )
+
     def override(self, **explicit: Any) -> Rules:
         """The same rules with the explicitly given ones replaced."""
         return replace(self, **explicit)
