@@ -8,7 +8,6 @@ of its running window. Callers keep the names; this module knows numbers only.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,27 +15,13 @@ from numpy.typing import NDArray
 from vpa import batches, buckets, numerics
 from vpa.histograms import NEVER, HistogramBank
 from vpa.numerics import Floats, Ints
-
-SECOND = 10**9
-DAY = 86400 * SECOND
+from vpa.settings import Aggregation
 
 CPU_WEIGHT = 0.1
 """Weight of one CPU sample; the container's request does not matter."""
 
 MEMORY_WEIGHT = 1.0
 """Weight of one memory peak."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class UsageSettings:
-    """What turns samples into weights; durations in nanoseconds, memory in bytes. Defaults are upstream's."""
-
-    cpu_half_life: int = DAY
-    memory_half_life: int = DAY
-    memory_interval: int = DAY
-    memory_interval_count: int = 8
-    oom_bump_up_ratio: float = 1.2
-    oom_min_bump_up: float = 100 * 1024 * 1024
 
 
 class OOMOutcome(enum.Enum):
@@ -71,21 +56,21 @@ class Usage:
     """The state of all rows and instances. Times are nanoseconds since the Unix epoch, amounts whole
     millicores or bytes."""
 
-    def __init__(self, settings: UsageSettings | None = None, *, capacity: int = 1024) -> None:
-        self.settings = settings or UsageSettings()
-        self.cpu = HistogramBank(buckets.cpu(), half_life=self.settings.cpu_half_life, capacity=capacity)
+    def __init__(self, settings: Aggregation | None = None, *, capacity: int = 1024) -> None:
+        self.settings = settings or Aggregation()
+        self.cpu = HistogramBank(buckets.cpu(), half_life=self.settings.cpu_histogram_decay_half_life, capacity=capacity)
         self.memory = HistogramBank(
-            buckets.memory(), half_life=self.settings.memory_half_life, capacity=capacity
+            buckets.memory(), half_life=self.settings.memory_histogram_decay_half_life, capacity=capacity
         )
         # One element per row.
         self.first_sample: Ints = np.full(capacity, NEVER, dtype=np.int64)
         self.last_sample: Ints = np.full(capacity, NEVER, dtype=np.int64)
         self.sample_count: Ints = np.zeros(capacity, dtype=np.int64)
         self.created: Ints = np.full(capacity, NEVER, dtype=np.int64)
-        self.interval: Ints = np.full(capacity, self.settings.memory_interval, dtype=np.int64)
-        self.interval_count: Ints = np.full(capacity, self.settings.memory_interval_count, dtype=np.int64)
+        self.interval: Ints = np.full(capacity, self.settings.memory_aggregation_interval, dtype=np.int64)
+        self.interval_count: Ints = np.full(capacity, self.settings.memory_aggregation_interval_count, dtype=np.int64)
         self.bump_ratio: Floats = np.full(capacity, self.settings.oom_bump_up_ratio)
-        self.min_bump: Floats = np.full(capacity, self.settings.oom_min_bump_up)
+        self.min_bump: Floats = np.full(capacity, self.settings.oom_min_bump_up_bytes)
         self._rows = Slots()
         # One element per instance.
         self.row: Ints = np.zeros(capacity, dtype=np.int64)
@@ -109,10 +94,10 @@ class Usage:
 
     def reset_settings(self, rows: Ints) -> None:
         """Give the rows the default window and OOM settings again."""
-        self.interval[rows] = self.settings.memory_interval
-        self.interval_count[rows] = self.settings.memory_interval_count
+        self.interval[rows] = self.settings.memory_aggregation_interval
+        self.interval_count[rows] = self.settings.memory_aggregation_interval_count
         self.bump_ratio[rows] = self.settings.oom_bump_up_ratio
-        self.min_bump[rows] = self.settings.oom_min_bump_up
+        self.min_bump[rows] = self.settings.oom_min_bump_up_bytes
 
     def clear_rows(self, rows: Ints) -> None:
         """Forget the rows' history but keep the rows."""
