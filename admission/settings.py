@@ -24,6 +24,7 @@ class Certificates(Group):
     generate_certificates: bool = flag(
         False, "Make a CA and a certificate, keep them in a Secret and renew them in time."
     )
+    certificates_secret: str = flag("vpa-tls-certs", "That Secret, in the namespace of the service.")
     min_tls_version: str = flag("tls1_2", "Oldest TLS version.", kind=one_of("", "tls1_2", "tls1_3"))
     tls_ciphers: str = flag(
         "", "Comma- or colon-separated cipher suites by their Go names; empty: the usual."
@@ -36,6 +37,11 @@ class Webhook(Group):
 
     port: int = flag(8000, "Port of the webhook.")
     register_webhook: bool = flag(True, "Create the MutatingWebhookConfiguration and keep it up to date.")
+    webhook_configuration: str = flag(
+        "vpa-webhook-config",
+        "Its name. One that somebody else made (--register-webhook=false) gets the CA of "
+        "--generate-certificates.",
+    )
     webhook_service: str = flag("vpa-webhook", "Service of the webhook.")
     register_by_url: bool = flag(False, "Register an address in place of the Service.")
     webhook_address: str = flag("", "That address, with https://.")
