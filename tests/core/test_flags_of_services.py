@@ -176,6 +176,8 @@ OURS = {
         "default-update-mode",
         "cap-to-node",
         "generate-certificates",
+        "certificates-secret",
+        "webhook-configuration",
         "log-format",
     },
 }
