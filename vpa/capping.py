@@ -1,4 +1,4 @@
-"""From the recommendation of a VPA to what one pod may have: LimitRanges, container policies, container limits."""
+"""From a VPA's recommendation to what one pod may have: LimitRanges, policies, container limits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vpa.pod_ranges import Work, fit_pod_range
 from vpa.policies import REQUESTS_ONLY, container_policy, whole
 from vpa.quantities import Quantity
 from vpa.rules import Rules
-from vpa.scaling import RESOURCES, boundary_request, listed, unit
+from vpa.scaling import RESOURCES, boundary_request, listed
 
 BY_LIMIT_RANGE: Final = "LimitRange"
 BY_POLICY: Final = "policy"
@@ -49,7 +49,7 @@ class Cap:
 
 @dataclass(slots=True)
 class Capped:
-    """Recommendations as one pod may have them; ``None`` when the VPA has neither recommendation nor policy."""
+    """Recommendations as one pod may have them; ``None`` if the VPA has neither recommendation nor policy."""
 
     recommendations: list[ContainerRecommendation] | None = None
     notes: dict[str, list[str]] = field(default_factory=dict)
@@ -75,16 +75,15 @@ def capped(
         return Capped()
     actual = actual_resources(pod) if actual is None else actual
     names = [container.name for container in pod.spec.containers or ()]
-    works = [
-        Work.of(entry) for entry in (recommendation and recommendation.container_recommendations) or ()
-    ]
+    works = [Work.of(entry) for entry in (recommendation and recommendation.container_recommendations) or ()]
     result = Capped(recommendations=[])
     if ranges.pod is not None:
         works = fit_pod_range(works, names, actual, ranges.pod, rules=rules)
     assert result.recommendations is not None
     for work in works:
         if work.name in names:
-            _cap(work, actual.get(work.name, NOTHING), container_policy(policy, work.name), ranges, rules, result)
+            container = container_policy(policy, work.name)
+            _cap(work, actual.get(work.name, NOTHING), container, ranges, rules, result)
             result.recommendations.append(work.done())
     return result
 
@@ -103,7 +102,7 @@ def _cap(
     for values in (work.target, work.lower, work.upper):
         if not values:
             continue
-        found = [] if values is work.target else None
+        found: list[Cap] | None = [] if values is work.target else None
         if ranges.container is not None:
             _cap_to_range(work.name, values, actual, ranges.container, requests_only, rules, found)
         if policy is not None:

@@ -38,7 +38,7 @@ def ranges_of(limit_ranges: Iterable[LimitRange], *, rules: Rules) -> Ranges:
 
 
 def _joint(kind: str, limit_ranges: Iterable[LimitRange], rules: Rules) -> LimitRangeItem | None:
-    """Lowest maximum, highest minimum, lowest ratio; the default of the last item, or the first per resource."""
+    """Lowest maximum, highest minimum, lowest ratio; the last default, or the first of each resource."""
     lowest: ResourceList | None = None
     highest: ResourceList | None = None
     default: ResourceList | None = None
@@ -51,8 +51,11 @@ def _joint(kind: str, limit_ranges: Iterable[LimitRange], rules: Rules) -> Limit
             highest = _merged(highest, item.min, max)
             ratio = _merged(ratio, item.max_limit_request_ratio, min)
             if item.default is not None:
-                default = {**item.default, **default} if default and rules.defaults_per_resource else item.default
-    if lowest is None and highest is None and default is None and (ratio is None or not rules.admissible_pods):
+                first = default if default and rules.defaults_per_resource else {}
+                default = {**item.default, **first}
+    if not rules.admissible_pods:
+        ratio = None
+    if lowest is None and highest is None and default is None and ratio is None:
         return None
     return LimitRangeItem(type=kind, max=lowest, min=highest, default=default, max_limit_request_ratio=ratio)
 

@@ -1,4 +1,4 @@
-"""The part of a pod's recommendation that a LimitRange of type ``Pod`` leaves: all containers share one bound."""
+"""What a LimitRange of type ``Pod`` leaves of a recommendation: all containers share one bound."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _copy(resources: ResourceList | None) -> ResourceList | None:
 
 @dataclass(slots=True)
 class _Share:
-    """One container's part: its value (``None`` where it may not change), and the request and limit it has."""
+    """One container's part: where its value is kept (``None``: it may not change), and what it has."""
 
     values: ResourceList | None
     request: Quantity
@@ -150,9 +150,10 @@ def _scale(resource: str, shares: list[_Share], item: LimitRangeItem, rules: Rul
         total, whole = total - fixed, whole - fixed
         if total <= 0 or whole <= 0:
             return
+    wanted, present = Quantity(total), Quantity(whole)
     for share in shares:
         if share.values is not None:
-            share.values[resource] = _scaled(resource, share.value, Quantity(whole), Quantity(total), up, rules)
+            share.values[resource] = _scaled(resource, share.value, present, wanted, up, rules)
 
 
 def _scaled(

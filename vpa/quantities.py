@@ -139,7 +139,7 @@ class Quantity:
         return self.nanos * _power(NANO - scale)
 
     def int64_value(self, scale: int) -> int:
-        """:meth:`scaled_value` as Kubernetes' own 64-bit accessors give it: past the range it wraps or is 0."""
+        """:meth:`scaled_value` as Kubernetes' 64-bit accessors give it: past the range it wraps or is 0."""
         exact = self.scaled_value(scale)
         if -_MOST <= exact <= _MOST:
             return exact

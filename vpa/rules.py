@@ -70,6 +70,9 @@ class Rules(flags.Group):
     remember_refusals: bool = rule(
         "A refused resize is tried again when its target shrinks or an hour is over, and forgotten once one works."
     )
+    see_oom_at_once: bool = rule(
+        "An OOM kill counts when the container's state shows it, not only after its restart."
+    )
     patch_only_changes: bool = rule(
         "A resize names only values that change, of containers that the admission controller saw."
     )
@@ -99,21 +102,21 @@ class Rules(flags.Group):
 
     # Sizes of pods: updater and admission
     limits_fit_int64: bool = rule(
-        "Limits are computed exactly; one that would not fit in 64 bits stays, or becomes the request if that is larger."
+        "Limits are exact; one that would not fit in 64 bits stays, or becomes the request if that is larger."
     )
 
     defaults_per_resource: bool = rule(
-        "Default limits of several LimitRanges are joined per resource, by name; the last object does not hide others."
+        "Default limits of several LimitRanges are joined per resource; the last object does not hide others."
     )
     admissible_pods: bool = rule(
-        "Sizes are fitted to what the API server accepts: LimitRange maximum, minimum and ratio, pod-level resources."
+        "Sizes are fitted to what the API server accepts: LimitRange bounds and ratio, pod-level resources."
     )
     ordered_bounds: bool = rule(
-        "After capping to a pod the lower bound is never above the target, nor the target above the upper bound."
+        "Capped to a pod, the lower bound is never above the target, nor the target above the upper bound."
     )
 
     spare_unmanaged_containers: bool = rule(
-        "A Pod LimitRange resizes containers without a recommendation only where the pod as written breaks it."
+        "A Pod LimitRange resizes containers without recommendation only if the pod as written breaks it."
     )
     whole_shares: bool = rule(
         "Shares of a Pod LimitRange reach its minimum to the byte and its maximum never makes one negative."
@@ -123,6 +126,10 @@ class Rules(flags.Group):
     )
     range_without_ratio: bool = rule(
         "With RequestsOnly a LimitRange bounds the request by its own figures, not by a ratio to the limit."
+    )
+
+    one_choice: bool = rule(
+        "Updater and webhook always follow the same VPA of a pod: the oldest that could act on it."
     )
 
     def override(self, **explicit: Any) -> Rules:
