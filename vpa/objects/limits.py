@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from vpa.objects.meta import LabelSelector, Obj, ObjectMeta, ResourceList
 
 
@@ -28,6 +30,7 @@ class LimitRange(Obj):
 class ResourceQuotaSpec(Obj):
     hard: ResourceList | None = None
     scopes: list[str] | None = None
+    scope_selector: dict[str, Any] | None = None
 
 
 class ResourceQuotaStatus(Obj):
@@ -47,6 +50,7 @@ class PodDisruptionBudgetSpec(Obj):
     selector: LabelSelector | None = None
     min_available: int | str | None = None
     max_unavailable: int | str | None = None
+    unhealthy_pod_eviction_policy: str = ""
 
 
 class PodDisruptionBudgetStatus(Obj):
