@@ -121,8 +121,8 @@ def test_values_are_written_as_in_go_programs(args: list[str], name: str, value:
         ),
         (
             ["--feature-gates=Nonsense=true"],
-            'invalid argument "Nonsense=true" for "--feature-gates" flag: unrecognized feature gate: Nonsense; '
-            "known gates are AllAlpha, AllBeta, CPUStartupBoost, InPlace, PerVPAConfig",
+            'invalid argument "Nonsense=true" for "--feature-gates" flag: unrecognized feature gate: '
+            "Nonsense; known gates are AllAlpha, AllBeta, CPUStartupBoost, InPlace, PerVPAConfig",
         ),
         (
             ["--feature-gates=InPlace"],
