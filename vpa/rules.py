@@ -132,6 +132,13 @@ class Rules(flags.Group):
         "Updater and webhook always follow the same VPA of a pod: the oldest that could act on it."
     )
 
+    policy_at_once: bool = rule(
+        "Opted-out containers and uncontrolled resources are left alone at once, whatever the status still says."
+    )
+    leave_alone: bool = rule(
+        "Mirror pods, containers with ResourceClaims and resources with an explicit limit of 0 are left alone."
+    )
+
     def override(self, **explicit: Any) -> Rules:
         """The same rules with the explicitly given ones replaced."""
         return replace(self, **explicit)
