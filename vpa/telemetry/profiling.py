@@ -1,4 +1,4 @@
-"""What a running service is busy with: call stacks sampled from outside, and the list of its tasks.
+"""What a running service is busy with: call stacks sampled while it burns CPU, and the list of its tasks.
 
 It is Python's place of Go's pprof, served under the same paths with ``--profiling``. Stacks are "folded" text
 (frames joined by ``;``, then a count), which flamegraph.pl, speedscope.app and inferno draw as they are.
@@ -8,32 +8,36 @@ from __future__ import annotations
 
 import asyncio
 import io
-import sys
-import threading
-import time
+import signal
 from collections import Counter
 from types import FrameType
 
 LONGEST = 120.0
 """Seconds that one profile may take."""
 
-
-def sample(thread: int, *, seconds: float, interval: float = 0.01) -> str:
-    """Folded stacks of the thread with the identifier *thread*; blocks, so call it from another thread."""
-    stacks: Counter[str] = Counter()
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        frame = sys._current_frames().get(thread)
-        if frame is not None:
-            stacks[_folded(frame)] += 1
-        time.sleep(interval)
-    return "".join(f"{stack} {count}\n" for stack, count in sorted(stacks.items()))
+_one_at_a_time = asyncio.Lock()
 
 
 async def profile(*, seconds: float, interval: float = 0.01) -> str:
-    """Folded stacks of the thread that runs the event loop, which goes on meanwhile."""
-    here = threading.get_ident()
-    return await asyncio.to_thread(sample, here, seconds=min(seconds, LONGEST), interval=interval)
+    """Folded stacks of the main thread, which must run the event loop; it goes on meanwhile.
+
+    A stack is taken after each *interval* of CPU time. The kernel's timer interrupts the interpreter wherever it
+    is; a thread that looked at it from outside would see it only where it lets go of the interpreter lock.
+    """
+    stacks: Counter[str] = Counter()
+
+    def sample(_: int, frame: FrameType | None) -> None:
+        stacks[_folded(frame)] += 1
+
+    async with _one_at_a_time:
+        before = signal.signal(signal.SIGPROF, sample)
+        signal.setitimer(signal.ITIMER_PROF, interval, interval)
+        try:
+            await asyncio.sleep(min(seconds, LONGEST))
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            signal.signal(signal.SIGPROF, before)
+    return "".join(f"{stack} {count}\n" for stack, count in sorted(stacks.items()))
 
 
 def tasks() -> str:
