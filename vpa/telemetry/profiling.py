@@ -21,8 +21,8 @@ _one_at_a_time = asyncio.Lock()
 async def profile(*, seconds: float, interval: float = 0.01) -> str:
     """Folded stacks of the main thread, which must run the event loop; it goes on meanwhile.
 
-    A stack is taken after each *interval* of CPU time. The kernel's timer interrupts the interpreter wherever it
-    is; a thread that looked at it from outside would see it only where it lets go of the interpreter lock.
+    A stack is taken after each *interval* of CPU time. The kernel's timer interrupts the interpreter wherever
+    it is; a thread that looked from outside would see it only where it lets go of the interpreter lock.
     """
     stacks: Counter[str] = Counter()
 
