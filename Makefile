@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-core lint format bench-core lock clean
+.PHONY: demo test test-core lint format pages bench-core lock clean
 
 $(READY): requirements.lock pyproject.toml
 	@echo "environment: installing the packages of requirements.lock into $(VENV) (a minute or two the first time)"
@@ -30,6 +30,11 @@ lint: $(READY)
 format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# What is made from other files of the repository: the page of all flags, and copies of files of deploy/.
+pages: $(READY)
+	$(BIN)/python -m tests.tools.flags_page
+	$(BIN)/python -m tests.tools.deploy_copies
 
 bench-core: $(READY)
 	$(BIN)/python -m benchmarks.core --containers 100000
