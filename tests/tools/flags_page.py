@@ -25,11 +25,12 @@ Made from the tables that the services parse (`make pages`); do not edit.
 
 Names, defaults and syntax are those of upstream's 1.8, so that its arguments start ours unchanged:
 `--name=value`, `--name value`, `--switch`, `-v=4`; `_` stands for `-`; the last one wins. Durations are Go's
-(`1h30m`, `90s`), except where the type says `prometheus-duration` (`8d`). An unknown flag is an error that names
-the nearest one.
+(`1h30m`, `90s`), except where the type says `prometheus-duration` (`8d`). An unknown flag is an error that
+names the nearest one.
 
-Most flags under *Where we differ from upstream* are rules: on by default, off under `--compatibility=upstream`;
-a rule that is given by name wins over the preset. [differences.md](differences.md) says what each mends.
+Most flags under *Where we differ from upstream* are rules: on by default, off under
+`--compatibility=upstream`; a rule that is given by name wins over the preset.
+[differences.md](differences.md) says what each mends.
 """
 
 
