@@ -31,6 +31,7 @@ CHECKPOINT_WEIGHT = 10000
 _ZERO_TO_EPOCH = 62135596800 * 10**9  # nanoseconds from Go's zero time (year 1) to the Unix epoch
 _REFERENCE_LIMIT = 2**62  # keeps differences of two times inside an int64
 _CHUNK = 8192  # rows of one percentile pass: running sums and thresholds stay in the processor's cache
+_NUMBERS = np.arange(COUNT, dtype=np.int16)[:, None]  # bucket numbers as a column
 
 
 @dataclass(frozen=True)
@@ -204,19 +205,27 @@ class HistogramBank:
 
     def _tighten(self, rows: Ints) -> None:
         """Move the range's ends inwards over buckets lighter than epsilon."""
-        pending = rows
-        while len(pending):
-            low = self.low[pending]
-            at_low = self._weights[low, pending]
-            move = (at_low < EPSILON) & (low < LAST)
-            self._ragged[pending[move & (at_low > 0)]] = True
-            pending = pending[move]
-            self.low[pending] += 1
-        pending = rows
-        while len(pending):
-            high = self.high[pending]
-            pending = pending[(self._weights[high, pending] < EPSILON) & (high > 0)]
-            self.high[pending] -= 1
+        for start in range(0, len(rows), _CHUNK):
+            part = rows[start : start + _CHUNK]
+            low, high = self.low[part], self.high[part]
+            loose_low = (self._weights[low, part] < EPSILON) & (low < LAST)
+            loose_high = (self._weights[high, part] < EPSILON) & (high > 0)
+            if loose_low.any():
+                self._raise_low(part[loose_low])
+            if loose_high.any():
+                self._lower_high(part[loose_high])
+
+    def _raise_low(self, rows: Ints) -> None:
+        weights = self._weights[:, rows]
+        from_low = _NUMBERS >= self.low[rows]
+        filled = (weights >= EPSILON) & from_low
+        low = np.where(filled.any(axis=0), filled.argmax(axis=0), LAST).astype(np.int16)
+        self._ragged[rows] |= ((weights > 0) & from_low & (low > _NUMBERS)).any(axis=0)
+        self.low[rows] = low
+
+    def _lower_high(self, rows: Ints) -> None:
+        filled = (self._weights[:, rows] >= EPSILON) & (self.high[rows] >= _NUMBERS)
+        self.high[rows] = np.where(filled.any(axis=0), LAST - filled[::-1].argmax(axis=0), 0)
 
     # Reading
 
@@ -227,7 +236,9 @@ class HistogramBank:
     def percentile_buckets(self, rows: Ints, percentiles: Floats) -> Buckets:
         """The bucket at which each percentile stops, or -1 for an empty row: ``int64[len(percentiles), n]``."""
         result = np.empty((len(percentiles), len(rows)), dtype=np.int64)
-        contiguous = len(rows) > 0 and rows[-1] - rows[0] == len(rows) - 1 and bool((np.diff(rows) == 1).all())
+        contiguous = (
+            len(rows) > 0 and rows[-1] - rows[0] == len(rows) - 1 and bool((np.diff(rows) == 1).all())
+        )
         for start in range(0, len(rows), _CHUNK):
             part = rows[start : start + _CHUNK]
             where = slice(int(part[0]), int(part[-1]) + 1) if contiguous else part

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tests.core import vectors
 from vpa import conditions
 from vpa.durations import Duration
+from vpa.numerics import Ints
 from vpa.objects import meta
 from vpa.objects.autoscalers import VerticalPodAutoscaler
 from vpa.quantities import Quantity
@@ -18,58 +18,65 @@ from vpa.settings import Estimation
 from vpa.usage import OOMOutcome, Usage
 
 SECOND = 10**9
-Sample = tuple[int, int | None, int | None]
+MISSING = -(10**18)
 
 
-def generated(gen: dict[str, int] | None) -> Iterator[Sample]:
+class Samples(NamedTuple):
+    """A container's samples; MISSING stands for an absent amount."""
+
+    times: Ints
+    cpu: Ints
+    memory: Ints
+
+
+def draws(seed: int, count: int) -> Ints:
+    """The case's pseudo-random numbers: a linear congruential generator, all at once."""
+    factors = np.cumprod(np.full(count, 1664525, dtype=np.uint32), dtype=np.uint32)
+    sums = np.cumsum(np.r_[np.uint32(1), factors[:-1]], dtype=np.uint32)
+    states = factors * np.uint32(seed) + np.uint32(1013904223) * sums
+    return (states >> np.uint32(8)).astype(np.int64)
+
+
+def generated(gen: dict[str, int] | None) -> Samples:
     """The deterministic series that a case describes by its parameters."""
-    if not gen:
-        return
-    state = gen["seed"]
+    if not gen or gen["n"] == 0:
+        return Samples(*np.zeros((3, 0), dtype=np.int64))
+    first, second, third = draws(gen["seed"], 3 * gen["n"]).reshape(-1, 3).T
+    cpu = gen["cpu_base_m"] + first % gen["cpu_span_m"]
+    cpu = np.where(second % 256 < gen["spike_per_256"], cpu * gen["spike_mul"], cpu)
+    memory = gen["mem_base_b"] + third % gen["mem_span_units"] * gen["mem_unit_b"]
+    return Samples(gen["start_s"] + np.arange(gen["n"]) * gen["step_s"], cpu, memory)
 
-    def draw() -> int:
-        nonlocal state
-        state = (state * 1664525 + 1013904223) % 2**32
-        return state >> 8
 
-    for i in range(gen["n"]):
-        cpu = gen["cpu_base_m"] + draw() % gen["cpu_span_m"]
-        if draw() % 256 < gen["spike_per_256"]:
-            cpu *= gen["spike_mul"]
-        memory = gen["mem_base_b"] + (draw() % gen["mem_span_units"]) * gen["mem_unit_b"]
-        yield gen["start_s"] + i * gen["step_s"], cpu, memory
+def samples_of(container: dict[str, Any]) -> Samples:
+    series = container.get("series") or []
+    listed = (
+        np.array([[MISSING if v is None else v for v in s] for s in series], dtype=np.int64).reshape(-1, 3).T
+    )
+    return Samples(*np.hstack((np.array(generated(container.get("gen"))), listed)))
 
 
 def feed(usage: Usage, instance: int, container: dict[str, Any], base_s: int) -> list[int]:
     """Feed one container as upstream was fed; count accepted CPU samples, memory samples and OOMs."""
     accepted = [0, 0, 0]
-    ooms = list(container.get("ooms") or ())
-    samples = [*generated(container.get("gen")), *map(tuple, container.get("series") or ())]
-    at = np.array([instance])
+    samples = samples_of(container)
+    times = (base_s + samples.times) * SECOND
 
-    def deliver(before: float) -> None:
-        while ooms and ooms[0][0] < before:
-            time, memory = ooms.pop(0)
-            outcome = usage.record_oom(instance, (base_s + time) * SECOND, memory)
-            accepted[2] += outcome is OOMOutcome.RECORDED
+    def flush(part: slice) -> None:
+        for which, amounts, add in ((0, samples.cpu, usage.add_cpu), (1, samples.memory, usage.add_memory)):
+            known = amounts[part] != MISSING
+            at = np.full(int(known.sum()), instance)
+            accepted[which] += int(add(at, times[part][known], amounts[part][known]).sum())
 
-    batch: list[Sample] = []
-
-    def flush() -> None:
-        for which, add in ((1, usage.add_cpu), (2, usage.add_memory)):
-            chosen = [s for s in batch if s[which] is not None]
-            times = np.array([(base_s + s[0]) * SECOND for s in chosen], dtype=np.int64)
-            amounts = np.array([s[which] for s in chosen], dtype=np.int64)
-            accepted[which - 1] += int(add(at.repeat(len(chosen)), times, amounts).sum())
-        batch.clear()
-
-    for sample in samples:
-        if ooms and ooms[0][0] < sample[0]:
-            flush()
-            deliver(sample[0])
-        batch.append(sample)
-    flush()
-    deliver(float("inf"))
+    done = 0
+    for time, memory in container.get("ooms") or ():
+        later = np.flatnonzero(samples.times[done:] > time)
+        until = done + int(later[0]) if len(later) else len(times)
+        flush(slice(done, until))
+        done = until
+        outcome = usage.record_oom(instance, (base_s + time) * SECOND, memory)
+        accepted[2] += outcome is OOMOutcome.RECORDED
+    flush(slice(done, None))
     return accepted
 
 
