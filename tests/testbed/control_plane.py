@@ -1,0 +1,127 @@
+"""The command lines of etcd and the control plane, all on 127.0.0.1."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.testbed.certificates import ADDRESS, Authority, Certificate
+
+SERVICE_RANGE = "10.0.0.0/16"
+
+
+@dataclass(frozen=True)
+class Keys:
+    """All certificates and keys of one control plane."""
+
+    authority: Authority
+    server: Certificate
+    admin: Certificate
+    controller_manager: Certificate
+    scheduler: Certificate
+    front_proxy: Certificate
+    tokens: tuple[Path, Path]
+    """Private and public key that service account tokens are signed with."""
+
+    @classmethod
+    def issue(cls, folder: Path) -> Keys:
+        """Issue everything into *folder*."""
+        authority = Authority(folder)
+        return cls(
+            authority=authority,
+            server=authority.issue("kube-apiserver", names=("kubernetes.default.svc", "10.0.0.1")),
+            admin=authority.issue("admin", group="system:masters"),
+            controller_manager=authority.issue("system:kube-controller-manager"),
+            scheduler=authority.issue("system:kube-scheduler"),
+            front_proxy=authority.issue("front-proxy"),
+            tokens=authority.key_pair("service-accounts"),
+        )
+
+
+def etcd(program: Path, *, data: Path, port: int, peer_port: int) -> list[str | Path]:
+    """etcd without fsync: the data is thrown away with the cluster."""
+    client = f"http://{ADDRESS}:{port}"
+    return [
+        program,
+        f"--data-dir={data}",
+        "--unsafe-no-fsync",
+        f"--listen-client-urls={client}",
+        f"--advertise-client-urls={client}",
+        f"--listen-peer-urls=http://{ADDRESS}:{peer_port}",
+        "--quota-backend-bytes=4294967296",
+        "--log-level=warn",
+    ]
+
+
+def apiserver(
+    program: Path, keys: Keys, *, port: int, etcd_port: int, extra: Sequence[str], gates: Mapping[str, bool]
+) -> list[str | Path]:
+    """kube-apiserver with RBAC and the aggregator."""
+    ca = keys.authority.certificate
+    private, public = keys.tokens
+    return [
+        program,
+        f"--etcd-servers=http://{ADDRESS}:{etcd_port}",
+        f"--bind-address={ADDRESS}",
+        f"--advertise-address={ADDRESS}",
+        # The Endpoints of the Service `kubernetes` may not hold a loopback address, and nobody here asks for them.
+        "--endpoint-reconciler-type=none",
+        f"--secure-port={port}",
+        f"--tls-cert-file={keys.server.chain}",
+        f"--tls-private-key-file={keys.server.key}",
+        f"--client-ca-file={ca}",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        f"--service-account-signing-key-file={private}",
+        f"--service-account-key-file={public}",
+        f"--requestheader-client-ca-file={ca}",
+        "--requestheader-allowed-names=front-proxy",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-username-headers=X-Remote-User",
+        f"--proxy-client-cert-file={keys.front_proxy.chain}",
+        f"--proxy-client-key-file={keys.front_proxy.key}",
+        "--authorization-mode=RBAC",
+        f"--service-cluster-ip-range={SERVICE_RANGE}",
+        "--allow-privileged=true",
+        *_gates(gates),
+        *extra,
+    ]
+
+
+def controller_manager(
+    program: Path, keys: Keys, *, kubeconfig: Path, gates: Mapping[str, bool]
+) -> list[str | Path]:
+    """kube-controller-manager, each controller under its own service account."""
+    return [
+        program,
+        *_client(kubeconfig),
+        "--use-service-account-credentials=true",
+        f"--service-account-private-key-file={keys.tokens[0]}",
+        f"--root-ca-file={keys.authority.certificate}",
+        *_gates(gates),
+    ]
+
+
+def scheduler(program: Path, *, kubeconfig: Path, gates: Mapping[str, bool]) -> list[str | Path]:
+    """kube-scheduler."""
+    return [program, *_client(kubeconfig), *_gates(gates)]
+
+
+def _client(kubeconfig: Path) -> list[str]:
+    return [
+        f"--kubeconfig={kubeconfig}",
+        f"--authentication-kubeconfig={kubeconfig}",
+        f"--authorization-kubeconfig={kubeconfig}",
+        "--leader-elect=false",
+        "--secure-port=0",
+        # The default of 20 requests a second would make tests with many pods wait for the client, not the server.
+        "--kube-api-qps=500",
+        "--kube-api-burst=1000",
+    ]
+
+
+def _gates(gates: Mapping[str, bool]) -> list[str]:
+    if not gates:
+        return []
+    return ["--feature-gates=" + ",".join(f"{name}={str(on).lower()}" for name, on in sorted(gates.items()))]

@@ -1,0 +1,54 @@
+"""Ends what a run has started and removes its folder, as soon as the run itself is gone.
+
+    python watchdog.py FOLDER
+
+waits for the end of its standard input, which the kernel closes however the process at the other end dies.
+Everything started for a run carries the run's folder in its environment (`MARK`), children included, so nothing
+needs to be written down in time, and nothing else is ever touched.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+import psutil
+
+MARK = "VPA_TESTBED_RUN"
+
+
+def end(folder: Path) -> None:
+    """Kill every process marked with *folder* and remove the folder."""
+    while found := _marked(folder):
+        for process in found:
+            try:
+                process.kill()
+            except psutil.NoSuchProcess:
+                continue
+        psutil.wait_procs(found, timeout=10)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _marked(folder: Path) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if (
+                process.pid != os.getpid()
+                and process.status() != psutil.STATUS_ZOMBIE
+                and process.environ().get(MARK) == str(folder)
+            ):
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+if __name__ == "__main__":
+    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_IGN)
+    sys.stdin.buffer.read()
+    end(Path(sys.argv[1]))
