@@ -5,21 +5,20 @@ These questions read the budget and take nothing from it; whoever acts counts it
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 
-from vpa import budgets, resizing
+from vpa import budgets, modes, resizing
 from vpa.attempts import Attempts, lower_target
-from vpa.budgets import Budget, Group
-from vpa.objects.autoscalers import Recommendation
+from vpa.budgets import Budget, Group, GroupKey
+from vpa.objects.autoscalers import Recommendation, VerticalPodAutoscaler
 from vpa.objects.pods import Pod
 from vpa.reasons import Reason, Refusal
 from vpa.resizing import ResizeStatus
 from vpa.rules import Rules
-
-IN_PLACE = "InPlace"
+from vpa.settings import Behaviour, Updating
 
 
 class Decision(Enum):
@@ -61,6 +60,50 @@ class Permissions:
     """The VPA's recommendation as its status has it."""
     rules: Rules
 
+    @classmethod
+    def of(
+        cls,
+        vpa: VerticalPodAutoscaler,
+        pods: Sequence[Pod],
+        *,
+        replicas: Mapping[GroupKey, int],
+        attempts: Attempts,
+        now: datetime,
+        behaviour: Behaviour,
+        updating: Updating,
+        rules: Rules,
+    ) -> Permissions:
+        """The state of *pods*, all live ones of *vpa*, at the beginning of a pass."""
+        mode = modes.update_mode(vpa, default=behaviour.default_update_mode)
+        policy = vpa.spec.update_policy
+        own = policy.min_replicas if policy is not None else None
+        minimum = updating.min_replicas if own is None else own
+        skip = updating.in_place_skip_disruption_budget
+        still_open = (
+            [pod.metadata.uid for pod in pods if resizing.is_open(pod, attempts, now, rules=rules)]
+            if rules.count_open_attempts
+            else []
+        )
+        return cls(
+            budget=Budget.of(
+                pods,
+                replicas=replicas,
+                minimum=minimum,
+                tolerance=updating.eviction_tolerance,
+                skip_minimum=skip and mode in (modes.IN_PLACE, modes.IN_PLACE_OR_RECREATE),
+                rules=rules,
+                open_resizes=frozenset(still_open),
+            ),
+            attempts=attempts,
+            now=now,
+            mode=mode,
+            minimum=minimum,
+            in_place_gate=behaviour.feature_gates.in_place,
+            skip_budget=skip,
+            recommendation=vpa.status.recommendation if vpa.status is not None else None,
+            rules=rules,
+        )
+
     def evict(self, pod: Pod) -> Refusal | None:
         """Why the pod may not be evicted now; None: it may."""
         group = self.budget.group(pod)
@@ -82,7 +125,7 @@ class Permissions:
         *changes* are the (container, resource) pairs that the resize would change, None where that is not
         known; *worth* says that it would help a resize that the node has not made so far.
         """
-        in_place = self.mode == IN_PLACE
+        in_place = self.mode == modes.IN_PLACE
         if in_place and not self.in_place_gate:
             return _deferred(Reason.FEATURE_GATE_OFF, "mode InPlace needs --feature-gates=InPlace=true")
         group = self.budget.group(pod)

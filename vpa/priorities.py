@@ -165,7 +165,7 @@ class Acceptance:
         )
 
     def oom(self, pod: Pod, policy: ResourcePolicy | None) -> bool:
-        """Was some container of ours OOM-killed soon after its start?"""
+        """Was some container of ours OOM-killed soon after its start, and not long ago?"""
         statuses = pod.status.container_statuses
         if not statuses:
             return False
@@ -186,7 +186,9 @@ class Acceptance:
     def _soon(self, end: Terminated | None) -> bool:
         if end is None or end.reason != OOM_KILLED:
             return False
-        return (end.finished_at or _GO_ZERO) - (end.started_at or _GO_ZERO) < self.oom_threshold
+        finished = end.finished_at or _GO_ZERO
+        ran, ago = finished - (end.started_at or _GO_ZERO), self.now - finished
+        return ran < self.oom_threshold and ago < self.oom_threshold
 
 
 def worth_another_try(
