@@ -10,11 +10,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from vpa.boosts import ANNOTATION_PREFIX
 from vpa.objects.pods import Pod
 from vpa.reasons import Reason, Refusal
 from vpa.rules import Rules
-
-BOOST_PREFIX: Final = "vpaCpuStartupBoost/"
 
 KINDS_WITH_REPLICAS: Final = frozenset({"DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet"})
 """Owners that say themselves how many pods they want; a DaemonSet by its ready ones, as upstream counts."""
@@ -45,7 +44,7 @@ def is_pending(pod: Pod) -> bool:
 
 def is_boosted(pod: Pod) -> bool:
     """Does the pod still carry a startup boost?"""
-    return any(key.startswith(BOOST_PREFIX) for key in pod.metadata.annotations or ())
+    return any(key.startswith(ANNOTATION_PREFIX) for key in pod.metadata.annotations or ())
 
 
 def is_unready(pod: Pod) -> bool:

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from vpa import boosts
+from vpa import unboosting
 from vpa.attempts import Target
-from vpa.budgets import BOOST_PREFIX
+from vpa.boosts import ANNOTATION_PREFIX
 from vpa.fitting import Sizes
 from vpa.objects.meta import ResourceList
 from vpa.objects.pods import Container, Pod, Resources
@@ -86,7 +86,7 @@ def resize_patch(
     resize: list[Operation] = []
     by_name = {one.name: one for one in sizes}
     observed = observed_containers(pod) if rules.patch_only_changes else None
-    boosted = set(boosts.boosted_containers(pod))
+    boosted = set(unboosting.boosted_containers(pod))
     others_stay = bool(expired) and rules.unboost_completely
     for index, container in enumerate(pod.spec.containers or ()):
         name = container.name
@@ -111,7 +111,7 @@ def _unboosted(pod: Pod, container: Container, sizes: Sizes | None, *, off: bool
     """What a container gets when its boost is over: its target, or what it had before."""
     has_target = sizes is not None and not off and bool(sizes.requests or sizes.limits)
     try:
-        before = boosts.original(pod, container.name)
+        before = unboosting.original(pod, container.name)
     except ValueError:
         if not rules.unboost_completely:
             raise
@@ -180,7 +180,7 @@ def _annotations(pod: Pod, expired: Collection[str], *, resized: bool) -> list[O
     if resized:
         operations.append(_add(f"/metadata/annotations/{UPDATED}", "true"))
     operations += [
-        {"op": "remove", "path": f"/metadata/annotations/{_escaped(BOOST_PREFIX + name)}", "value": None}
+        {"op": "remove", "path": f"/metadata/annotations/{_escaped(ANNOTATION_PREFIX + name)}", "value": None}
         for name in expired
     ]
     return operations

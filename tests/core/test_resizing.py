@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.core import vectors
 from tests.core.test_budgets import VECTOR_NOW, evict, permissions_of
-from vpa import boosts, outcomes
+from vpa import outcomes, unboosting
 from vpa.gates import FeatureGates
 from vpa.limit_ranges import NO_RANGES
 from vpa.modes import OFF
@@ -35,7 +35,7 @@ def _in_place(permissions: Permissions, pod: Pod, vpa: VerticalPodAutoscaler, ev
             desired(pod, vpa, NO_RANGES, rules=UPSTREAM).containers,
             rules=UPSTREAM,
             off=permissions.mode == OFF,
-            expired=boosts.expired_containers(pod, vpa, VECTOR_NOW),
+            expired=unboosting.expired_containers(pod, vpa, VECTOR_NOW),
         )
     except ValueError as error:
         return {"patches": None, "result": {"error": str(error)}}
@@ -65,7 +65,7 @@ def _outcome(case: vectors.Case) -> dict[str, Any]:
             case "can_in_place":
                 results.append(permissions.resize(pod).decision.value)
             case "can_unboost":
-                expired = gates.cpu_startup_boost and boosts.expired_containers(pod, vpa, VECTOR_NOW)
+                expired = gates.cpu_startup_boost and unboosting.expired_containers(pod, vpa, VECTOR_NOW)
                 results.append(bool(expired) and permissions.unboost(pod) is None)
             case "in_place":
                 results.append(_in_place(permissions, pod, vpa, events))
