@@ -1,66 +1,119 @@
-"""The end of a CPU startup boost: when it is over, and what the container had before it."""
+"""More CPU while a container starts: which boost applies, and how much CPU it gives."""
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+import json
+from typing import Final
 
-import msgspec
+from vpa.capping import CappingError
+from vpa.fitting import Sizes
+from vpa.objects.autoscalers import CPUStartupBoost, StartupBoost, VerticalPodAutoscaler
+from vpa.objects.meta import ResourceList
+from vpa.objects.pods import Container
+from vpa.policies import REQUESTS_ONLY, container_policy, controlled_values
+from vpa.quantities import Quantity
+from vpa.rules import Rules
+from vpa.scaling import CPU, MOST, RESOURCES, proportional_limits
 
-from vpa.budgets import BOOST_PREFIX
-from vpa.objects.autoscalers import VerticalPodAutoscaler
-from vpa.objects.meta import decoder
-from vpa.objects.pods import Pod, Resources
-from vpa.policies import container_policy
+ANNOTATION_PREFIX: Final = "vpaCpuStartupBoost/"
+"""Followed by a container's name; the value is what the container had before, see `original_resources`."""
 
-_DECODER = decoder(Resources)
+FACTOR: Final = "Factor"
+QUANTITY: Final = "Quantity"
 
-
-def boosted_containers(pod: Pod) -> list[str]:
-    """The containers whose boost the pod's annotations name."""
-    return [
-        key.removeprefix(BOOST_PREFIX)
-        for key in pod.metadata.annotations or ()
-        if key.startswith(BOOST_PREFIX)
-    ]
-
-
-def expired_containers(pod: Pod, vpa: VerticalPodAutoscaler, now: datetime) -> list[str]:
-    """The containers whose boost is over: the pod has been ready for longer than the boost lasts."""
-    names = boosted_containers(pod)
-    if not names:
-        return []
-    ready = next((one for one in pod.status.conditions or () if one.type == "Ready"), None)
-    if ready is None or ready.status != "True":
-        return []
-    since = ready.last_transition_time
-    return [
-        name
-        for name in names
-        if (length := duration(vpa, name)) == 0 or since is None or now - since > timedelta(seconds=length)
-    ]
+_MILLI: Final = Quantity.from_milli(1)
+_NOTHING: Final[ResourceList] = {}
 
 
-def duration(vpa: VerticalPodAutoscaler, container: str) -> int:
-    """Seconds that a boost lasts after the pod is ready: the container policy's, else the VPA's, else 0."""
+class BoostError(CappingError):
+    """A boost that cannot be computed; upstream then leaves the whole pod as it is."""
+
+
+def boost_of(vpa: VerticalPodAutoscaler, container: str) -> StartupBoost | None:
+    """The boost of a container: its policy's, else the VPA's."""
     policy = container_policy(vpa.spec.resource_policy, container)
-    for boost in (policy.startup_boost if policy is not None else None, vpa.spec.startup_boost):
-        if boost is not None and boost.cpu is not None and boost.cpu.duration_seconds is not None:
-            return boost.cpu.duration_seconds
-    return 0
+    if policy is not None and policy.startup_boost is not None:
+        return policy.startup_boost
+    return vpa.spec.startup_boost
 
 
-def original(pod: Pod, container: str) -> Resources:
-    """What the container had before the boost; ``ValueError`` if the annotation does not say."""
-    text = (pod.metadata.annotations or {}).get(BOOST_PREFIX + container, "")
-    try:
-        return _DECODER.decode(text)
-    except msgspec.DecodeError:
-        raise ValueError(_go_words(text)) from None
+def original_resources(container: Container) -> str:
+    """CPU and memory as the pod's owner wrote them, as JSON for the pod's annotation."""
+    requests, limits = _written(container)
+
+    def shown(values: ResourceList) -> dict[str, str]:
+        return {name: str(values[name]) for name in RESOURCES if name in values}
+
+    return json.dumps({"requests": shown(requests), "limits": shown(limits)}, separators=(",", ":"))
 
 
-def _go_words(text: str) -> str:
-    """What Go's JSON decoder says of a text that does not even begin like JSON."""
-    stripped = text.lstrip(" \t\r\n")
-    if not stripped:
-        return "unexpected end of JSON input"
-    return f"invalid character '{stripped[0]}' looking for beginning of value"
+def apply_boost(
+    container: Container,
+    vpa: VerticalPodAutoscaler,
+    sizes: Sizes,
+    *,
+    rules: Rules,
+    most: Quantity | None = None,
+) -> bool:
+    """Raise the CPU of *sizes* by the container's boost, if it has one; was there one?
+
+    *most* is ``--max-allowed-cpu-boost``, zero for none. A boost that makes no sense is a `BoostError`, or
+    with `boosts_do_no_harm` no boost.
+    """
+    boost = boost_of(vpa, container.name)
+    if boost is None:
+        return False
+    requests, limits = _written(container)
+    base = sizes.requests.get(CPU)
+    if base is None or base.is_zero:
+        base = requests.get(CPU, Quantity(0))
+    if rules.boosts_do_no_harm and (base.is_zero or not _makes_sense(boost.cpu)):
+        return False
+    if boost.cpu is None:
+        raise BoostError("startupBoost.cpu is missing")
+    boosted = Quantity.from_milli(min(_boosted_milli(boost.cpu, base.milli()), MOST))
+    if most is not None and not most.is_zero and boosted > most:
+        boosted = max(most, base) if rules.boosts_do_no_harm else most
+    sizes.requests[CPU] = boosted
+    if controlled_values(vpa.spec.resource_policy, container.name) == REQUESTS_ONLY:
+        limit = limits.get(CPU)
+        if limit is not None and boosted.milli() > limit.milli():
+            sizes.requests[CPU] = limit - _MILLI if limit > _MILLI else limit
+        return True
+    found, _ = proportional_limits(
+        limits=limits, requests=requests, recommended={CPU: boosted}, defaults=None, rules=rules
+    )
+    if found is not None and CPU in found:
+        sizes.limits[CPU] = found[CPU]
+    return True
+
+
+def _written(container: Container) -> tuple[ResourceList, ResourceList]:
+    resources = container.resources
+    if resources is None:
+        return _NOTHING, _NOTHING
+    return resources.requests or _NOTHING, resources.limits or _NOTHING
+
+
+def _makes_sense(boost: CPUStartupBoost | None) -> bool:
+    """Is there a known type with its figure?"""
+    if boost is None:
+        return False
+    if boost.type == FACTOR:
+        return boost.factor is not None and boost.factor >= 1
+    return boost.type == QUANTITY and boost.quantity is not None
+
+
+def _boosted_milli(boost: CPUStartupBoost, base: int) -> int:
+    """Millicores: the base times a factor, or plus a quantity. No type means a factor."""
+    if boost.type in (FACTOR, ""):
+        if boost.factor is None:
+            raise BoostError("startupBoost.CPU.Factor is required when Type is Factor or not specified")
+        if boost.factor < 1:
+            raise BoostError("boost factor must be >= 1")
+        return int(float(base) * float(boost.factor))
+    if boost.type == QUANTITY:
+        if boost.quantity is None:
+            raise BoostError("startupBoost.CPU.Quantity is required when Type is Quantity")
+        return base + boost.quantity.milli()
+    raise BoostError(f"unsupported startup boost type: {boost.type}")

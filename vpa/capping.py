@@ -8,13 +8,14 @@ from typing import Final
 
 from vpa.actual import NOTHING, Actual, actual_resources
 from vpa.limit_ranges import Ranges
+from vpa.managed import LeftAlone, managed
 from vpa.objects.autoscalers import ContainerPolicy, ContainerRecommendation, VerticalPodAutoscaler
 from vpa.objects.limits import LimitRangeItem
 from vpa.objects.meta import ResourceList
 from vpa.objects.pods import Pod
 from vpa.pod_ranges import Work, fit_pod_range
 from vpa.policies import REQUESTS_ONLY, container_policy, whole
-from vpa.quantities import Quantity
+from vpa.quantities import MILLI, Quantity
 from vpa.rules import Rules
 from vpa.scaling import RESOURCES, boundary_request, listed
 
@@ -54,6 +55,7 @@ class Capped:
     recommendations: list[ContainerRecommendation] | None = None
     notes: dict[str, list[str]] = field(default_factory=dict)
     caps: list[Cap] = field(default_factory=list)
+    left_alone: list[LeftAlone] = field(default_factory=list)
 
 
 def capped(
@@ -75,17 +77,31 @@ def capped(
         return Capped()
     actual = actual_resources(pod) if actual is None else actual
     names = [container.name for container in pod.spec.containers or ()]
-    works = [Work.of(entry) for entry in (recommendation and recommendation.container_recommendations) or ()]
-    result = Capped(recommendations=[])
+    given = (recommendation and recommendation.container_recommendations) or ()
+    entries, left_alone = managed(given, pod, policy, rules=rules)
+    works = [Work.of(entry) for entry in entries]
+    done: list[ContainerRecommendation] = []
+    result = Capped(recommendations=done, left_alone=left_alone)
     if ranges.pod is not None:
+        before = {work.name: dict(work.target or {}) for work in works}
         works = fit_pod_range(works, names, actual, ranges.pod, rules=rules)
-    assert result.recommendations is not None
+        result.caps.extend(_pod_caps(before, works))
     for work in works:
         if work.name in names:
             container = container_policy(policy, work.name)
             _cap(work, actual.get(work.name, NOTHING), container, ranges, rules, result)
-            result.recommendations.append(work.done())
+            done.append(work.done())
     return result
+
+
+def _pod_caps(before: Mapping[str, ResourceList], works: list[Work]) -> list[Cap]:
+    """What the Pod LimitRange changed; upstream's texts do not mention it."""
+    return [
+        Cap(work.name, resource, BY_LIMIT_RANGE, before[work.name][resource], value, "")
+        for work in works
+        for resource, value in (work.target or {}).items()
+        if resource in before.get(work.name, ()) and before[work.name][resource] != value
+    ]
 
 
 def _cap(
@@ -108,12 +124,23 @@ def _cap(
         if policy is not None:
             _cap_to_policy(work.name, values, policy, rules, found)
         if requests_only:
-            _cap_to_limits(work.name, values, actual.limits, found)
+            _cap_to_limits(work.name, values, actual.limits, rules, found)
         if found:
             caps = found
+    if rules.ordered_bounds:
+        _order(work)
     if caps:
         result.caps.extend(caps)
         result.notes[work.name] = [cap.note for cap in caps]
+
+
+def _order(work: Work) -> None:
+    """Lower bound at most the target, upper bound at least the target."""
+    for resource, target in (work.target or {}).items():
+        if work.lower is not None and resource in work.lower:
+            work.lower[resource] = min(work.lower[resource], target)
+        if work.upper is not None and resource in work.upper:
+            work.upper[resource] = max(work.upper[resource], target)
 
 
 def _set(
@@ -139,12 +166,18 @@ def _cap_to_policy(
 
 
 def _cap_to_limits(
-    name: str, values: ResourceList, limits: ResourceList | None, found: list[Cap] | None
+    name: str, values: ResourceList, limits: ResourceList | None, rules: Rules, found: list[Cap] | None
 ) -> None:
     """With RequestsOnly the limit stays, so no request may exceed it."""
     for resource, limit in sorted((limits or {}).items()):
         value = values.get(resource)
-        if value is not None and value.milli() > limit.milli():
+        if value is None:
+            continue
+        if rules.limits_fit_int64:
+            above = value.milli() > limit.milli()
+        else:
+            above = value.int64_value(MILLI) > limit.int64_value(MILLI)
+        if above:
             _set(name, values, resource, limit, BY_LIMIT, CONTAINER_LIMIT, found)
 
 

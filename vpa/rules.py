@@ -133,10 +133,17 @@ class Rules(flags.Group):
     )
 
     policy_at_once: bool = rule(
-        "Opted-out containers and uncontrolled resources are left alone at once, whatever the status still says."
+        "Opted-out containers and uncontrolled resources are left alone whatever the status still says."
     )
     leave_alone: bool = rule(
-        "Mirror pods, containers with ResourceClaims and resources with an explicit limit of 0 are left alone."
+        "Mirror pods, containers with ResourceClaims and resources with a limit of 0 are left alone."
+    )
+
+    boosts_do_no_harm: bool = rule(
+        "A startup boost without type, figure or CPU to start from is ignored, and none lowers the CPU."
+    )
+    only_useful_patches: bool = rule(
+        "New pods get no empty resources, and nothing at all where the mode is Off and no boost applies."
     )
 
     def override(self, **explicit: Any) -> Rules:

@@ -1,0 +1,154 @@
+"""The JSON patch that sizes a new pod, operation by operation in upstream's order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from vpa.actual import NOTHING, actual_resources
+from vpa.boosts import ANNOTATION_PREFIX, apply_boost, original_resources
+from vpa.fitting import Sizes
+from vpa.gates import FeatureGates
+from vpa.limit_ranges import Ranges
+from vpa.modes import OFF, RECREATE, update_mode
+from vpa.objects.autoscalers import VerticalPodAutoscaler
+from vpa.objects.meta import ResourceList
+from vpa.objects.pods import Container, Pod
+from vpa.pods import Desired, Room, desired
+from vpa.policies import is_off
+from vpa.quantities import Quantity
+from vpa.reasons import Reason, Refusal
+from vpa.rules import Rules
+
+UPDATES_ANNOTATION: Final = "vpaUpdates"
+OBSERVED_ANNOTATION: Final = "vpaObservedContainers"
+
+Operation = dict[str, Any]
+"""``{"op": "add", "path": …, "value": …}``; "add" also replaces what is there."""
+
+
+@dataclass(slots=True)
+class Admission:
+    """What is done to a new pod: *patch* in order, and why it gets no sizes if it gets none."""
+
+    patch: list[Operation] = field(default_factory=list)
+    reason: Refusal | None = None
+    desired: Desired | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What holds for every pod that one webhook sees."""
+
+    rules: Rules
+    gates: FeatureGates = field(default_factory=FeatureGates)
+    default_mode: str = RECREATE
+    most_boost: Quantity | None = None
+    """``--max-allowed-cpu-boost``"""
+
+
+def admit(
+    pod: Pod, vpa: VerticalPodAutoscaler, limit_ranges: Ranges, room: Room | None = None, *, terms: Terms
+) -> Admission:
+    """The patch for a pod that is being created under *vpa*.
+
+    A boost that makes no sense is a `BoostError` under upstream's rules.
+    """
+    rules = terms.rules
+    wanted = desired(pod, vpa, limit_ranges, room, rules=rules)
+    off = update_mode(vpa, default=terms.default_mode) == OFF
+    if wanted.reason is not None and wanted.reason.reason is Reason.MIRROR_POD:
+        return Admission(reason=wanted.reason, desired=wanted)
+    if off:
+        for sizes in wanted.containers:
+            sizes.requests, sizes.limits, sizes.notes = {}, {}, []
+    patch: list[Operation] = []
+    if pod.metadata.annotations is None:
+        patch.append(_add("/metadata/annotations", {}))
+    sized = _containers(pod, vpa, wanted, terms, patch)
+    reason = None if sized else _reason(wanted, vpa, off)
+    if off and not sized and rules.only_useful_patches:
+        return Admission(reason=reason, desired=wanted)
+    names = ", ".join(container.name for container in pod.spec.containers or ())
+    patch.append(_add_annotation(OBSERVED_ANNOTATION, names))
+    return Admission(patch=patch, reason=reason, desired=wanted)
+
+
+def _reason(wanted: Desired, vpa: VerticalPodAutoscaler, off: bool) -> Refusal | None:
+    if off:
+        return Refusal(Reason.MODE_OFF, f"VPA {vpa.metadata.name} has update mode Off")
+    return wanted.reason
+
+
+def _containers(
+    pod: Pod, vpa: VerticalPodAutoscaler, wanted: Desired, terms: Terms, patch: list[Operation]
+) -> bool:
+    """Append the operations of all containers and their summary; did any container get a size?"""
+    actual = actual_resources(pod)
+    boosting = terms.gates.cpu_startup_boost
+    texts = []
+    sized = False
+    for index, (container, sizes) in enumerate(
+        zip(pod.spec.containers or (), wanted.containers, strict=True)
+    ):
+        if boosting:
+            if is_off(vpa.spec.resource_policy, container.name):
+                continue
+            _boost(container, vpa, sizes, terms, patch)
+        requests, limits = actual.get(container.name, NOTHING)
+        operations: list[Operation] = []
+        base = f"/spec/containers/{index}/resources"
+        useful = bool(sizes.requests or sizes.limits)
+        sized = sized or useful
+        if requests is None and limits is None and (useful or not terms.rules.only_useful_patches):
+            operations.append(_add(base, {}))
+        notes = list(sizes.notes)
+        _add_values(operations, notes, f"{base}/requests", "request", requests, sizes.requests)
+        _add_values(operations, notes, f"{base}/limits", "limit", limits, sizes.limits)
+        if operations:
+            patch.extend(operations)
+            texts.append(f"container {index}: {', '.join(notes)}")
+    if texts:
+        summary = f"Pod resources updated by {vpa.metadata.name}: {'; '.join(texts)}"
+        patch.append(_add_annotation(UPDATES_ANNOTATION, summary))
+    return sized
+
+
+def _boost(
+    container: Container,
+    vpa: VerticalPodAutoscaler,
+    sizes: Sizes,
+    terms: Terms,
+    patch: list[Operation],
+) -> None:
+    if apply_boost(container, vpa, sizes, rules=terms.rules, most=terms.most_boost):
+        patch.append(_add_annotation(ANNOTATION_PREFIX + container.name, original_resources(container)))
+
+
+def _add_values(
+    operations: list[Operation],
+    notes: list[str],
+    base: str,
+    word: str,
+    present: ResourceList | None,
+    values: ResourceList,
+) -> None:
+    """Operations for one map of one container; the map itself first, where it is missing."""
+    if present is None and values:
+        operations.append(_add(base, {}))
+    for resource in sorted(values):
+        operations.append(_add(f"{base}/{_escaped(resource)}", str(values[resource])))
+        notes.append(f"{resource} {word}")
+
+
+def _add(path: str, value: Any) -> Operation:
+    return {"op": "add", "path": path, "value": value}
+
+
+def _add_annotation(key: str, value: str) -> Operation:
+    return _add(f"/metadata/annotations/{_escaped(key)}", value)
+
+
+def _escaped(key: str) -> str:
+    """A key inside a JSON pointer."""
+    return key.replace("~", "~0").replace("/", "~1")
