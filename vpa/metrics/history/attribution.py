@@ -40,6 +40,13 @@ _SUFFIX: Mapping[str, str] = {
     "CronJob": rf"-\d+(?:-\d+)?-{_RANDOM}",
 }
 _ANY_SUFFIX = "-.+"
+_PARENTS: Mapping[str, tuple[str, str]] = {
+    "ReplicaSet": ("Deployment", f"-{_HASH}"),
+    "Job": ("CronJob", r"-\d+"),
+}
+
+NOBODY: Controller = ("", "")
+"""The owner of what has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +80,7 @@ class Attribution:
     owners: dict[PodKey, Controller] = field(default_factory=dict)
     """Direct owners of pods, present and past."""
     parents: dict[tuple[str, str, str], Controller] = field(default_factory=dict)
-    """(namespace, kind, name) of a ReplicaSet or Job → its owner."""
+    """(namespace, kind, name) of a ReplicaSet or Job → its owner, perhaps `NOBODY`."""
     labels: dict[PodKey, list[Labels]] = field(default_factory=dict)
     """Label sets that a pod had, names as Prometheus writes them."""
     _by_namespace: dict[str, list[Workload]] = field(default_factory=dict)
@@ -106,25 +113,20 @@ class Attribution:
         """The owner's owner, as far up as is known."""
         for _ in range(8):
             kind, name = owner
-            parent = self.parents.get((namespace, kind, name)) or self._parent_by_name(namespace, owner)
-            if parent is None:
+            parent = self.parents.get((namespace, kind, name), self._parent_by_name(namespace, owner))
+            if not any(parent):
                 return owner
             owner = parent
         return owner
 
-    def _parent_by_name(self, namespace: str, owner: Controller) -> Controller | None:
+    def _parent_by_name(self, namespace: str, owner: Controller) -> Controller:
         """A ReplicaSet or Job that left no trace of its owner is called like the workload it was part of."""
         kind, name = owner
-        parent_kind, suffix = {
-            "ReplicaSet": ("Deployment", f"-{_HASH}"),
-            "Job": ("CronJob", r"-\d+"),
-        }.get(kind, ("", ""))
-        if (namespace, kind, name) in self.parents or not parent_kind:
-            return None
+        parent_kind, suffix = _PARENTS.get(kind, ("", ""))
         for one in self._by_namespace.get(namespace, ()):
             if one.kind == parent_kind and re.fullmatch(re.escape(one.name) + suffix, name):
                 return (one.kind, one.name)
-        return None
+        return NOBODY
 
     def learn_owners(self, matrix: Matrix, *, kind: str, name_label: str) -> None:
         """Owner metrics: of pods (*kind* ``Pod``, label ``pod``), ReplicaSets or Jobs."""
@@ -133,14 +135,14 @@ class Attribution:
             namespace = labels.get("exported_namespace") or labels.get("namespace", "")
             name = labels.get(f"exported_{name_label}") or labels.get(name_label, "")
             owner = (labels.get("owner_kind", ""), labels.get("owner_name", ""))
-            if not (namespace and name) or "<none>" in owner or not all(owner):
+            if not (namespace and name) or labels.get("owner_is_controller") == "false":
                 continue
-            if labels.get("owner_is_controller", "true") != "true" or owner[0] == "Node":
-                continue
-            if kind == "Pod":
-                self.owners[namespace, name] = owner
-            else:
+            if "<none>" in owner or not all(owner):
+                owner = NOBODY
+            if kind != "Pod":
                 self.parents[namespace, kind, name] = owner
+            elif any(owner) and owner[0] != "Node":
+                self.owners[namespace, name] = owner
 
     def learn_labels(self, matrix: Matrix, names: Names) -> None:
         """Pod labels: all labels that begin with the prefix, without it."""

@@ -28,7 +28,7 @@ MOST_POINTS = 11_000
 MOST_SAMPLES = 240_000
 """Samples in one answer: about 8 MB, so that few answers at a time need little memory."""
 
-SHARD_ANSWERS = 4
+SHARD_ANSWERS = 2
 """The samples of a shard, all blocks together, fill so many answers of the largest size."""
 
 FIRST_BLOCK = DAY // 2

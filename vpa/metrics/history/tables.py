@@ -6,7 +6,7 @@ All work is on flat arrays; there is no Python object for a sample.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -213,7 +213,7 @@ class Points:
 
     def gaps(self, step: int) -> int:
         """Times, *step* seconds apart, without a point between the first and last one of a container."""
-        starts = np.concatenate([np.zeros(1, np.int64), self.ends[:-1]])
+        starts = np.concatenate([np.zeros(1, np.int64), self.ends])[:-1]
         some = self.ends > starts
         first, last = self.times[starts[some]], self.times[self.ends[some] - 1]
         return int(((last - first) // (step * NANOSECONDS) + 1).sum()) - len(self.times)
@@ -236,6 +236,11 @@ class Table:
         offset = (part.grid.start - self.grid.start) // self.grid.step
         self._parts[resource].append((numbers[part.index], (part.at + offset).astype(np.int32), part.values))
         self.counts.add(part.counts)
+
+    def copy(self) -> Table:
+        """The table as it is now, for a reader in another thread; the arrays are shared."""
+        parts = {resource: list(some) for resource, some in self._parts.items()}
+        return Table(self.grid, dict(self.keys), replace(self.counts), parts)
 
     def points(self, resource: str) -> Points:
         """All points of *resource*."""

@@ -5,6 +5,7 @@ Nothing in a text depends on the time. Matchers are sorted, names in an alternat
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -145,6 +146,51 @@ def probe(names: Names) -> str:
         for pod, container in choices(names)
     ]
     return f"topk by (job) (1, {' or '.join(alternatives)})"
+
+
+OWNER_METRICS = (
+    ("kube_pod_owner", "Pod", "pod"),
+    ("kube_replicaset_owner", "ReplicaSet", "replicaset"),
+    ("kube_job_owner", "Job", "job_name"),
+)
+"""(metric of kube-state-metrics, kind of the owned object, label with its name)."""
+
+
+def owners(
+    metric: str, name_label: str, namespaces: Sequence[str], *, window: int, exported: bool = False
+) -> str:
+    """Owners of all pods, ReplicaSets or Jobs that were there within *window* seconds.
+
+    *exported*: the label ``namespace`` is that of kube-state-metrics itself, as without ``honor_labels``.
+    """
+    wanted = [_one_of("exported_namespace" if exported else "namespace", namespaces)] if namespaces else []
+    labels = ["namespace", name_label, "exported_namespace", f"exported_{name_label}"]
+    by = ", ".join([*labels, "owner_kind", "owner_name", "owner_is_controller"])
+    return f"max by ({by}) (last_over_time({metric}{matchers_of(wanted)}[{seconds(window)}]))"
+
+
+_SELECTOR = re.compile(
+    r"\s*(?P<metric>[a-zA-Z_:][\w:]*)?\s*"
+    r"(?:\{(?P<matchers>(?:[^{}\"']|\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')*)\})?"
+    r"\s*(?:\[[^\]]*\])?\s*",
+    re.ASCII,
+)
+
+
+def pod_labels(names: Names, namespaces: Sequence[str], *, window: int) -> str:
+    """Labels of all pods that were there within *window* seconds.
+
+    What the flag has is a selector in nearly every case; a range behind it is replaced by the window, or
+    only the pods of the last minute would be found. Any other expression is left as it is.
+    """
+    found = _SELECTOR.fullmatch(names.pod_labels)
+    if found is None or not (found["metric"] or found["matchers"]):
+        return names.pod_labels
+    inner = [part for part in ((found["matchers"] or "").strip().rstrip(","),) if part]
+    if namespaces:
+        inner.append(matchers_of([_one_of(names.pod_labels_namespace, namespaces)])[1:-1])
+    selector = (found["metric"] or "") + "{" + ",".join(inner) + "}"
+    return f"last_over_time({selector}[{seconds(window)}])"
 
 
 def seconds(length: int) -> str:
