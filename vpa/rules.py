@@ -146,6 +146,10 @@ class Rules(flags.Group):
         "New pods get no empty resources, and nothing at all where the mode is Off and no boost applies."
     )
 
+    one_policy_per_container: bool = rule(
+        "A VPA with two policies for one container is refused, or warned of if it was so before."
+    )
+
     def override(self, **explicit: Any) -> Rules:
         """The same rules with the explicitly given ones replaced."""
         return replace(self, **explicit)
