@@ -150,6 +150,14 @@ class Rules(flags.Group):
         "A VPA with two policies for one container is refused, or warned of if it was so before."
     )
 
+    # Owners and targets
+    kinds_by_group: bool = rule(
+        "A target whose kind is only named like a built-in one is looked up in its own API group."
+    )
+    parents_need_selectors: bool = rule(
+        "An owner whose scale has no selector is passed over; as a target it lends that of its only workload."
+    )
+
     def override(self, **explicit: Any) -> Rules:
         """The same rules with the explicitly given ones replaced."""
         return replace(self, **explicit)
