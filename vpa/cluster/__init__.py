@@ -3,29 +3,42 @@
 Async and typed. Nothing above this package imports ``kubernetes``, and nothing in it decides about pods. One
 event loop per process; names are used by module (``from vpa.cluster import reflectors, writes``).
 
-``connection``    ``Connection``: ``await Connection.open(kubeconfig=…, servers=…, qps=…, burst=…, user_agent=…)``,
-                  an async context manager; ``request`` (bytes in, bytes out), ``stream`` (watches), ``fence``,
-                  ``requests`` (what was sent).
-``errors``        ``ClusterError`` > ``ConfigurationError``, ``CacheNotSyncedError``, ``RequestError`` >
-                  ``Unreachable``, ``Unreadable``, ``StatusError`` > ``NotFound``, ``Conflict`` >
-                  ``AlreadyExists``; ``Forbidden``, ``Unauthorized``, ``Gone``, ``Invalid``, ``BadRequest``,
-                  ``TooManyRequests``, ``ServerError``; with ``causes``, ``has_cause()`` and ``retry_after``.
-``resources``     ``Resource`` and its constants: ``PODS``, ``VERTICAL_AUTOSCALERS``, ``CHECKPOINTS`` …
-``reads``         ``get``, ``list_all``, ``pages``: one object, a small list, a big one page by page.
-``reflectors``    ``Reflector``: a read-only mapping (namespace, name) → what *project* keeps; ``subscribe``,
-                  ``synced``, ``age``, ``wait_synced``, ``last_error``, ``poison``, ``counters``, ``run``;
-                  ``running(*reflectors, timeout=…)`` runs several while a block runs.
-``writes``        ``patch``, ``update`` (conflict: read again, ask again), ``create``, ``replace``, ``delete``,
-                  ``evict``, ``resize``.
-``statuses``      ``write_status``, ``write_conditions`` of a VPA: other writers' conditions stay.
-``events``        ``Recorder(connection, component=…)``: ``emit(Reference, reason, message)`` at once, ``run``
-                  in the background, ``flush`` at the end.
-``leases``        ``Election``: ``async with election.held(): …``; ``leading``, ``check`` (the fence of a connection:
-                  ``connection.fence = election.check``), ``LeadershipLostError``.
-``heartbeats``    the admission controller's status lease: ``Heartbeat.run``, ``read``, ``is_alive``.
-``workloads``     ``Workloads``: records of the seven well-known kinds, from ``reflector(…)`` copies or asked
-                  for; ``OwnerKey``, ``controller_of``.
-``scales``, ``discovery``  ``Scales``, ``Discovery``: all other kinds, asked for and remembered.
-``owners``        ``Owners.of_pod``, ``Owners.topmost``.
-``targets``       ``Targets.resolve(namespace, targetRef)`` → ``Target(key, selector, problem, temporary, note)``.
+connection
+    ``Connection``: ``await Connection.open(kubeconfig=…, servers=…, qps=…, burst=…, user_agent=…)``, an async
+    context manager. ``request`` (bytes in, bytes out), ``stream`` (watches), ``fence``.
+errors
+    ``ClusterError`` > ``ConfigurationError``, ``CacheNotSyncedError``, ``RequestError`` > ``Unreachable``,
+    ``Unreadable``, ``StatusError`` > ``NotFound``, ``Conflict`` (> ``AlreadyExists``), ``Forbidden``,
+    ``Unauthorized``, ``Gone``, ``Invalid``, ``BadRequest``, ``TooManyRequests``, ``ServerError``.
+    A ``StatusError`` has ``code``, ``reason``, ``causes``, ``has_cause()``, ``retry_after``.
+resources
+    ``Resource`` and its constants: ``PODS``, ``VERTICAL_AUTOSCALERS``, ``CHECKPOINTS`` …
+reads
+    ``get``, ``list_all``, ``pages``: one object, a small list, a big one page by page.
+reflectors
+    ``Reflector``: a read-only mapping (namespace, name) → what *project* keeps. ``subscribe``, ``synced``,
+    ``age``, ``wait_synced``, ``last_error``, ``poison``, ``counters``, ``run``;
+    ``running(*reflectors, timeout=…)`` runs several while a block runs.
+writes
+    ``patch``, ``update`` (conflict: read again, ask again), ``create``, ``replace``, ``delete``, ``evict``,
+    ``resize``.
+statuses
+    ``write_status``, ``write_conditions`` of a VPA: other writers' conditions stay.
+events
+    ``Recorder(connection, component=…)``: ``emit(Reference, reason, message)`` returns at once, ``run``,
+    ``flush`` at the end.
+leases
+    ``Election``: ``async with election.held(): …``; ``leading``; ``connection.fence = election.check``;
+    ``LeadershipLostError``.
+heartbeats
+    The admission controller's status lease: ``Heartbeat.run``, ``read``, ``is_alive``.
+workloads
+    ``Workloads``: records of the seven well-known kinds, from copies (``reflector``) or asked for;
+    ``OwnerKey``, ``controller_of``.
+discovery, scales
+    ``Discovery``, ``Scales``: all other kinds, asked for and remembered.
+owners
+    ``Owners.of_pod``, ``Owners.topmost``.
+targets
+    ``Targets.resolve(namespace, targetRef)`` → ``Target(key, selector, problem, temporary, note, record)``.
 """
