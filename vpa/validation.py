@@ -1,4 +1,4 @@
-"""Is a VPA object sound? Upstream's checks in upstream's order, and what is filled in where it says nothing."""
+"""Is a VPA object sound? Upstream's checks in upstream's order, and what is filled in where it is silent."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from vpa.objects.autoscalers import (
     VerticalPodAutoscaler,
 )
 from vpa.policies import OFF, REQUESTS_AND_LIMITS, whole
-from vpa.quantities import MILLI, Quantity, QuantityError
+from vpa.quantities import Quantity, QuantityError
 from vpa.rules import Rules
 from vpa.scaling import CPU, MEMORY, RESOURCES
 
@@ -37,7 +37,7 @@ _WHOLE: Final = {CPU: "must be a whole number of milli CPUs", MEMORY: "must be a
 
 @dataclass(slots=True)
 class Verdict:
-    """What the webhook answers to a VPA object: denied with errors, or allowed with a patch; warnings always."""
+    """What the webhook answers about a VPA: denied with errors, or allowed with a patch; warnings always."""
 
     errors: list[FieldError] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
