@@ -14,8 +14,10 @@ from vpa.objects.meta import encoder
 from vpa.objects.nodes import Node, Taint
 from vpa.objects.pods import NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec, Toleration
 from vpa.quantities import Quantity
+from vpa.selectors import Requirement
 
 UNSCHEDULABLE: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
 _KEEPS_OUT: Final = frozenset({"NoSchedule", "NoExecute"})
 
 
@@ -65,10 +67,9 @@ class Rooms:
             own[resource] = own.get(resource, 0) + nanos
             room.free[resource] = room.free.get(resource, 0) - nanos
 
-    def node(self, name: str) -> Node | None:
-        """The node of that name, if it is known."""
-        room = self._rooms.get(name)
-        return room.node if room is not None else None
+    def room(self, name: str) -> Room | None:
+        """The room of the node of that name, if it is known."""
+        return self._rooms.get(name)
 
     def candidates(self, pod: Pod) -> list[tuple[str, Footprint]]:
         """(name, free room) of each schedulable node that the pod may run on."""
@@ -144,24 +145,11 @@ def _term(term: NodeSelectorTerm, node: Node) -> bool:
 
 
 def _requirement(requirement: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
-    value = labels.get(requirement.key)
-    values = requirement.values or []
-    match requirement.operator:
-        case "In":
-            return value in values
-        case "NotIn":
-            return value not in values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt" | "Lt":
-            try:
-                number, bound = int(value or ""), int(values[0])
-            except (ValueError, IndexError):
-                return False
-            return number > bound if requirement.operator == "Gt" else number < bound
-    return False
+    """A condition that the API server would not have taken matches nothing."""
+    values = frozenset(requirement.values or ())
+    if requirement.operator not in OPERATORS or (requirement.operator in ("Gt", "Lt") and len(values) != 1):
+        return False
+    return Requirement(requirement.key, requirement.operator, values).matches(labels)
 
 
 def describe(need: Mapping[str, int]) -> str:

@@ -55,6 +55,8 @@ class PodDisruptionBudgetSpec(Obj):
 
 class PodDisruptionBudgetStatus(Obj):
     disruptions_allowed: int = 0
+    current_healthy: int = 0
+    desired_healthy: int = 0
     observed_generation: int = 0
 
 
@@ -63,7 +65,7 @@ class PodDisruptionBudget(Obj):
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
     spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
-    status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
+    status: PodDisruptionBudgetStatus | None = None
 
 
 class CrossVersionObjectReference(Obj):

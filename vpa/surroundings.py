@@ -1,0 +1,64 @@
+"""All that a plan is made from beside VPAs and pods: the cluster at one moment, the settings, the memory.
+
+Whatever is not known (None) switches the checks off that need it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from vpa.attempts import Attempts
+from vpa.breakers import Breakers
+from vpa.budgets import GroupKey
+from vpa.limit_ranges import NO_RANGES, Ranges
+from vpa.nodes_fit import Rooms
+from vpa.objects.limits import HorizontalPodAutoscaler
+from vpa.pdbs import DisruptionBudgets
+from vpa.quotas import Quotas
+from vpa.rules import Rules
+from vpa.settings import Behaviour, Sizing, Updating
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """How to decide."""
+
+    behaviour: Behaviour = field(default_factory=Behaviour)
+    updating: Updating = field(default_factory=Updating)
+    sizing: Sizing = field(default_factory=Sizing)
+    rules: Rules = field(default_factory=Rules)
+
+
+@dataclass(kw_only=True, slots=True)
+class Memory:
+    """What is kept from pass to pass."""
+
+    attempts: Attempts = field(default_factory=Attempts)
+    breakers: Breakers = field(default_factory=Breakers)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Surroundings:
+    """The cluster at one moment."""
+
+    replicas: Mapping[GroupKey, int]
+    """How many pods each direct owner wants; of a DaemonSet how many are ready."""
+    ranges: Mapping[str, Ranges] = field(default_factory=dict)
+    """By namespace."""
+    rooms: Rooms | None = None
+    disruption_budgets: DisruptionBudgets | None = None
+    quotas: Quotas | None = None
+    hpas: Mapping[str, Sequence[HorizontalPodAutoscaler]] | None = None
+    """By namespace."""
+    memory_use: Mapping[tuple[str, str, str], int] | None = None
+    """(namespace, pod, container) → bytes in use now."""
+    webhook_ready: bool = True
+    """The admission controller's lease is fresh, or is not asked for."""
+    can_resize: bool = True
+    """The cluster has ``pods/resize``."""
+    can_lower_memory_limits: bool = True
+    """A resize may lower a memory limit without a restart (Kubernetes 1.34)."""
+
+    def range_of(self, namespace: str) -> Ranges:
+        return self.ranges.get(namespace, NO_RANGES)
