@@ -6,6 +6,8 @@ import pytest
 
 from tests.core import vectors
 
+pytest_plugins = ["tests.testbed.fixtures"]
+
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how many golden vectors were really checked."""

@@ -58,7 +58,13 @@ class Api:
         self.context = context
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._local = threading.local()
+        self._connections: list[http.client.HTTPSConnection] = []
         self._resources: dict[str, _Resource] = {}
+
+    def close(self) -> None:
+        """Close the connections of all threads."""
+        for connection in self._connections:
+            connection.close()
 
     # ---- objects
 
@@ -144,6 +150,7 @@ class Api:
         if connection is None:
             connection = http.client.HTTPSConnection(self._address, timeout=30, context=self.context)
             self._local.connection = connection
+            self._connections.append(connection)
         try:
             connection.request(method, path, payload, headers)
             answer = connection.getresponse()

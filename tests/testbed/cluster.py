@@ -18,6 +18,7 @@ from tests.testbed import (
     builds,
     components,
     control_plane,
+    faults,
     folders,
     kubeconfigs,
     locks,
@@ -117,6 +118,7 @@ class Cluster:
         context = ssl.create_default_context(cafile=str(self.ca))
         context.load_cert_chain(self._keys.admin.chain, self._keys.admin.key)
         self.api = Api(self.server, context)
+        self._holding.callback(self.api.close)
 
         etcd_port = ports.free()
         self.add(
@@ -206,6 +208,11 @@ class Cluster:
             namespace, name, api=self.api, folder=self.folder / "accounts", server=self.server, ca=self.ca
         )
 
+    def fault_proxy(self, server: str | None = None) -> faults.FaultProxy:
+        """A proxy to the API server (or to one of `servers`), for a ``with`` block."""
+        certificate = self._keys.authority.issue("fault-proxy")
+        return faults.FaultProxy(server or self.server, ca=str(self.ca), certificate=certificate)
+
     def create_namespace(self, name: str) -> None:
         """Create a namespace in which pods can be created at once."""
         self.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
@@ -252,11 +259,11 @@ class Cluster:
             process = self.process(name)
             if not process.running:
                 continue
-            api = Api(server, self.api.context)
-            for _ in attempts(seconds, f"{name} to be ready", process):
-                with contextlib.suppress(ApiError, OSError):
-                    api.raw("GET", "/readyz", headers={})
-                    break
+            with contextlib.closing(Api(server, self.api.context)) as api:
+                for _ in attempts(seconds, f"{name} to be ready", process):
+                    with contextlib.suppress(ApiError, OSError):
+                        api.raw("GET", "/readyz", headers={})
+                        break
 
     def _apiserver_names(self) -> list[str]:
         return [name for name in self._processes if name.startswith("kube-apiserver")]

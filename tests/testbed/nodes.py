@@ -56,6 +56,7 @@ class FakeNodes:
             f"--kubeconfig={cluster.kubeconfig}",
             "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
             f"--config={stages}",
+            "--node-ip=127.0.0.1",
             "--cidr=10.1.0.0/16",
         ]
         cluster.add("kwok", command).start()

@@ -1,0 +1,56 @@
+"""The pytest side of the testbed; `tests/conftest.py` makes it known."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
+
+from tests.testbed import builds, components
+from tests.testbed.cluster import Cluster
+
+_CLUSTERS = {"cluster", "own_cluster"}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever uses a cluster is marked as such, so that `-m "not cluster"` leaves it out."""
+    for item in items:
+        if _CLUSTERS.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.cluster)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build what is missing before the first test starts its clock, and visibly."""
+    if not session.config.option.collectonly and any(
+        item.get_closest_marker("cluster") for item in session.items
+    ):
+        capture = session.config.pluginmanager.getplugin("capturemanager")
+        with capture.global_and_fixture_disabled():
+            builds.ensure(*(components.COMPONENTS[name] for name in components.CLUSTER))
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """The cluster of this run. Don't stop its components, and keep to your `namespace` as far as you can."""
+    with Cluster() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def own_cluster() -> Iterator[Cluster]:
+    """A cluster for one module only, whose components may be stopped, killed and paused."""
+    with Cluster() as running:
+        yield running
+
+
+@pytest.fixture
+def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A fresh namespace of `cluster`, named after the test; its deletion is not waited for."""
+    words = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")[:40].strip("-")
+    name = f"{words}-{uuid4().hex[:6]}"
+    cluster.create_namespace(name)
+    yield name
+    cluster.api.delete("Namespace", name)
