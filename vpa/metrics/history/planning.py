@@ -185,21 +185,25 @@ def _packed(small: Sequence[tuple[str, int]], most: int) -> Iterator[tuple[Shard
 
 def _split_namespace(namespace: str, members: Sequence[Target], most: int) -> Iterator[tuple[Shard, int]]:
     """By workload where its pods are known by name; the others' pods in a shard that excludes these."""
-    known = [member for member in members if member.kind in WELL_KNOWN]
-    others = sum(member.series for member in members if member.kind not in WELL_KNOWN)
+    known: dict[str, int] = {}  # workloads of one name, whatever their kind, have their pods in one query
+    others = 0
+    for member in members:
+        if member.kind in WELL_KNOWN:
+            known[member.name] = known.get(member.name, 0) + member.series
+        else:
+            others += member.series
     prefixes: list[str] = []
     total = 0
-    for member in known:
-        if prefixes and total + member.series > most:
+    for name, series in sorted(known.items()):
+        if prefixes and total + series > most:
             yield from _fitting(Shard(namespaces=(namespace,), prefixes=tuple(prefixes)), total, most)
             prefixes, total = [], 0
-        prefixes.append(member.name)
-        total += member.series
+        prefixes.append(name)
+        total += series
     if prefixes:
         yield from _fitting(Shard(namespaces=(namespace,), prefixes=tuple(prefixes)), total, most)
     if others:
-        excluded = tuple(sorted({member.name for member in known}))
-        yield from _fitting(Shard(namespaces=(namespace,), excluded=excluded), others, most)
+        yield from _fitting(Shard(namespaces=(namespace,), excluded=tuple(sorted(known))), others, most)
 
 
 def _fitting(shard: Shard, series: int, most: int) -> Iterator[tuple[Shard, int]]:
