@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vpa.numerics import Ints
+
+
+def compact(index: Ints) -> slice | Ints:
+    """A slice where the indices are consecutive, which makes reading and writing several times quicker."""
+    count = len(index)
+    if count and int(index[-1]) - int(index[0]) == count - 1 and bool((index[1:] - index[:-1] == 1).all()):
+        return slice(int(index[0]), int(index[-1]) + 1)
+    return index
+
+
+def fold(ufunc: np.ufunc, column: NDArray[Any], where: slice | Ints, values: NDArray[Any] | int) -> None:
+    """``column[i] = ufunc(column[i], value)`` for each index in order, repeated ones included."""
+    if isinstance(where, slice):
+        ufunc(column[where], values, out=column[where])
+    else:
+        ufunc.at(column, where, values)
 
 
 def is_distinct(keys: Ints) -> bool:
@@ -37,8 +54,7 @@ def waves(keys: Ints) -> Iterator[NDArray[np.int64]]:
         return
     rank = occurrence(keys)
     order = np.argsort(rank, kind="stable")
-    for part in np.split(order, np.flatnonzero(np.diff(rank[order])) + 1):
-        yield part
+    yield from np.split(order, np.flatnonzero(np.diff(rank[order])) + 1)
 
 
 def running_maximum(keys: Ints, values: Ints, initial: Ints) -> Ints:

@@ -56,7 +56,8 @@ class HistogramBank:
 
     def __init__(self, layout: Layout, *, half_life: int, capacity: int = 1024) -> None:
         self.layout = layout
-        self.half_life = half_life
+        self.half_life = int(half_life)
+        self._horizon = min(MAX_EXPONENT * self.half_life, 2 * _REFERENCE_LIMIT - 1)
         self.capacity = capacity
         self._weights: Floats = np.zeros((COUNT, capacity))
         self.total: Floats = np.zeros(capacity)
@@ -115,25 +116,28 @@ class HistogramBank:
         """:meth:`add` for samples whose buckets are known already."""
         if len(rows) == 0:
             return
+        if weights.min() < 0:
+            raise ValueError("sample weight must be non-negative")
         cut = self._advance(rows, times)
         if cut < len(rows):  # a later sample moves the reference of a row that has an earlier one here
             self.add_to_buckets(rows[:cut], buckets[:cut], weights[:cut], times[:cut])
             self.add_to_buckets(rows[cut:], buckets[cut:], weights[cut:], times[cut:])
             return
-        scaled = self._scaled(rows, weights, times)
+        where = batches.compact(rows)
+        scaled = self._scaled(where, weights, times)
         flat = buckets * self.capacity + rows
         everything = self._weights.reshape(-1)
         np.add.at(everything, flat, scaled)
-        np.add.at(self.total, rows, scaled)
+        batches.fold(np.add, self.total, where, scaled)
         self._touched |= np.bincount(buckets, minlength=COUNT) > 0
         small = buckets.astype(np.int16)
         filled = everything[flat] >= EPSILON
         if not filled.all():
             hidden = ~filled & (small < self.low[rows])
             self._ragged[rows[hidden]] = True
-            rows, small = rows[filled], small[filled]
-        np.minimum.at(self.low, rows, small)
-        np.maximum.at(self.high, rows, small)
+            where, small = rows[filled], small[filled]
+        batches.fold(np.minimum, self.low, where, small)
+        batches.fold(np.maximum, self.high, where, small)
 
     def subtract(self, rows: Ints, values: Floats, weights: Floats, times: Ints) -> None:
         """Take samples out again, in order; what falls below epsilon becomes exactly 0."""
@@ -141,6 +145,8 @@ class HistogramBank:
 
     def subtract_from_buckets(self, rows: Ints, buckets: Buckets, weights: Floats, times: Ints) -> None:
         """:meth:`subtract` for samples whose buckets are known already."""
+        if len(rows) and weights.min() < 0:
+            raise ValueError("sample weight must be non-negative")
         for wave in batches.waves(rows):
             chosen, bucket = rows[wave], buckets[wave]
             self._advance(chosen, times[wave])
@@ -149,25 +155,29 @@ class HistogramBank:
             self._weights[bucket, chosen] = _less(self._weights[bucket, chosen], scaled)
             self._tighten(chosen)
 
-    def _scaled(self, rows: Ints, weights: Floats, times: Ints) -> Floats:
+    def _scaled(self, where: slice | Ints, weights: Floats, times: Ints) -> Floats:
         if not self.half_life:
             return weights
-        return weights * numerics.exp2((times - self.reference[rows]).astype(np.float64) / self.half_life)
+        exponents = (times - self.reference[where]).astype(np.float64)
+        exponents /= self.half_life
+        scaled = numerics.exp2(exponents)
+        scaled *= weights
+        return scaled
 
     def _advance(self, rows: Ints, times: Ints) -> int:
         """Move references that lie more than 100 half-lives before a sample; return where to cut the batch.
 
         A row's first sample may move its reference at once. If a later sample of the same row has to move it
-        as well, the samples before that one must be added first: their number is returned, else ``len(rows)``.
+        as well, the samples before that one must be added first: their number is returned, else all.
         """
         if not self.half_life:
             return len(rows)
         while True:
-            reference = self.reference[rows]
-            limit = min(MAX_EXPONENT * self.half_life, 2 * _REFERENCE_LIMIT - 1)
-            late = np.flatnonzero((reference == NEVER) | (times - reference > limit))
-            if len(late) == 0:
+            reference = self.reference[batches.compact(rows)]
+            is_late = reference < times - self._horizon  # NEVER is before all times
+            if not is_late.any():
                 return len(rows)
+            late = np.flatnonzero(is_late)
             moving, first = np.unique(rows[late], return_index=True)
             index = late[first]
             if len(late) < len(rows):  # not the whole batch: is there an earlier sample of a moving row?
@@ -210,6 +220,15 @@ class HistogramBank:
             low, high = self.low[part], self.high[part]
             loose_low = (self._weights[low, part] < EPSILON) & (low < LAST)
             loose_high = (self._weights[high, part] < EPSILON) & (high > 0)
+            # Rows whose only bucket went light: nothing lies inside their range, so it becomes the empty one.
+            emptied = loose_low & loose_high & (low >= high)
+            if emptied.any():
+                rest = part[emptied]
+                self._ragged[rest] |= self._weights[low[emptied], rest] > 0
+                self.low[rest] = LAST
+                self.high[rest] = 0
+                loose_low &= ~emptied
+                loose_high &= ~emptied
             if loose_low.any():
                 self._raise_low(part[loose_low])
             if loose_high.any():
@@ -217,7 +236,7 @@ class HistogramBank:
 
     def _raise_low(self, rows: Ints) -> None:
         weights = self._weights[:, rows]
-        from_low = _NUMBERS >= self.low[rows]
+        from_low = self.low[rows] <= _NUMBERS
         filled = (weights >= EPSILON) & from_low
         low = np.where(filled.any(axis=0), filled.argmax(axis=0), LAST).astype(np.int16)
         self._ragged[rows] |= ((weights > 0) & from_low & (low > _NUMBERS)).any(axis=0)
@@ -234,7 +253,7 @@ class HistogramBank:
         return self._weights[self.low[rows], rows] < EPSILON
 
     def percentile_buckets(self, rows: Ints, percentiles: Floats) -> Buckets:
-        """The bucket at which each percentile stops, or -1 for an empty row: ``int64[len(percentiles), n]``."""
+        """The bucket where each percentile stops, -1 for an empty row: ``int64[len(percentiles), n]``."""
         result = np.empty((len(percentiles), len(rows)), dtype=np.int64)
         contiguous = (
             len(rows) > 0 and rows[-1] - rows[0] == len(rows) - 1 and bool((np.diff(rows) == 1).all())
@@ -303,7 +322,7 @@ class HistogramBank:
         return Saved(weights=kept, total=total, reference=reference)
 
     def load(self, row: int, saved: Saved) -> None:
-        """Add a saved histogram to a row, which normally is a new one; a :class:`LoadError` changes nothing."""
+        """Add a saved histogram to a row, normally a new one; a :class:`LoadError` changes nothing."""
         if saved.total < 0:
             raise LoadError(f"cannot load checkpoint with negative weight {numerics.text(saved.total)}")
         for bucket in saved.weights:

@@ -85,12 +85,21 @@ def exp2(x: Floats) -> Floats:
     k = np.trunc(x + np.copysign(0.5, x))
     t = x - k
     hi = t * _LN2_HI
-    lo = -t * _LN2_LO
+    lo = t * -_LN2_LO
     r = hi - lo
     q = r * r
-    c = r - q * (_P1 + q * (_P2 + q * (_P3 + q * (_P4 + q * _P5))))
-    y = 1 - ((lo - (r * c) / (2 - c)) - hi)
-    return np.ldexp(y, k.astype(np.int32))
+    c = q * _P5
+    for coefficient in (_P4, _P3, _P2, _P1):
+        c += coefficient
+        c *= q
+    np.subtract(r, c, out=c)  # the two lines above leave q·(P1 + q·(P2 + …))
+    r *= c
+    np.subtract(2, c, out=c)
+    r /= c
+    lo -= r
+    lo -= hi
+    np.subtract(1, lo, out=lo)
+    return np.ldexp(lo, k.astype(np.int32))
 
 
 def to_amounts(values: Floats) -> Ints:

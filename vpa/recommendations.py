@@ -7,8 +7,9 @@ gives the final integers of every container; quantities and text are made only f
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -28,11 +29,12 @@ INTEGER_CPU_PREFIX = "vpa-post-processor.kubernetes.io/"
 INTEGER_CPU_SUFFIX = "_integerCPU"
 
 NOT_CAPPED, CAPPED_TO_MIN, CAPPED_TO_MAX = 0, 1, 2
+_NO_VIEWS: Mapping[int, tuple[int, ...]] = MappingProxyType({})
+_PART = 8192  # slots of one pass: all intermediate arrays stay in the processor's cache
 _UNCAPPED = len(BOUNDS)  # index of the uncapped target among the amounts of one resource
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(NamedTuple):
     """A container's allowed range of one resource, as quantities in the policy's own notation."""
 
     low: Quantity | None = None
@@ -40,24 +42,31 @@ class Limits:
     high_is_global: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Container:
     """One container of a registered VPA."""
 
     name: str
     slot: int
     resources: tuple[str, ...]
-    limits: Mapping[str, Limits]
+    cpu: Limits
+    memory: Limits
     integer_cpu: bool
-    sharing: int  # how many containers divide the pod minimum
+    sharing: int
+    """How many containers divide the pod minimum."""
+
+    def limits(self, resource: str) -> Limits:
+        """The allowed range of ``cpu`` or ``memory``."""
+        return self.cpu if resource == CPU else self.memory
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Registered:
     """What the roster knows of one VPA."""
 
     containers: tuple[Container, ...]
-    views: dict[int, tuple[int, ...]] = field(default_factory=dict)  # merged row → the rows it merges
+    views: Mapping[int, tuple[int, ...]]
+    """Merged row → the rows that it merges."""
 
 
 class Finals(NamedTuple):
@@ -77,23 +86,17 @@ class Pass:
     finals: Mapping[str, Finals]
 
 
-def allowed(vpa: VerticalPodAutoscaler, container: str, settings: Estimation) -> dict[str, Limits]:
-    """The range that policy and flags allow; the policy's own maximum wins over the flag, even a larger one."""
+def allowed(vpa: VerticalPodAutoscaler, container: str, resource: str, settings: Estimation) -> Limits:
+    """The range that policy and flags allow; the policy's own maximum wins over the flag's, even if larger."""
     policy = policies.container_policy(vpa.spec.resource_policy, container)
     lows: ResourceList = (policy and policy.min_allowed) or {}
     highs: ResourceList = (policy and policy.max_allowed) or {}
-    everywhere = {
-        CPU: settings.container_recommendation_max_allowed_cpu,
-        MEMORY: settings.container_recommendation_max_allowed_memory,
-    }
-    return {
-        resource: Limits(
-            low=lows.get(resource),
-            high=highs.get(resource, everywhere[resource]),
-            high_is_global=resource not in highs,
-        )
-        for resource in RESOURCES
-    }
+    if resource in highs:
+        return Limits(lows.get(resource), highs[resource])
+    everywhere = settings.container_recommendation_max_allowed_memory
+    if resource == CPU:
+        everywhere = settings.container_recommendation_max_allowed_cpu
+    return Limits(lows.get(resource), everywhere, high_is_global=True)
 
 
 def controlled_resources(vpa: VerticalPodAutoscaler, container: str) -> tuple[str, ...]:
@@ -107,7 +110,10 @@ def controlled_resources(vpa: VerticalPodAutoscaler, container: str) -> tuple[st
 def wants_integer_cpu(vpa: VerticalPodAutoscaler, container: str, settings: Estimation) -> bool:
     """Whether the container's CPU is to be whole cores, by flag and annotation."""
     annotation = f"{INTEGER_CPU_PREFIX}{container}{INTEGER_CPU_SUFFIX}"
-    return settings.cpu_integer_post_processor_enabled and (vpa.metadata.annotations or {}).get(annotation) == "true"
+    return (
+        settings.cpu_integer_post_processor_enabled
+        and (vpa.metadata.annotations or {}).get(annotation) == "true"
+    )
 
 
 def round_up(amounts: Ints, multiple: int) -> Ints:
@@ -118,14 +124,14 @@ def round_up(amounts: Ints, multiple: int) -> Ints:
 
 
 def humanize(amount: int) -> Quantity:
-    """Bytes with two decimals in the largest unit that fits, read back as a quantity (``--humanize-memory``)."""
+    """Bytes with two decimals in the largest fitting unit, read back as a quantity (``--humanize-memory``)."""
     for unit, suffix in ((1 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki")):
         if amount >= unit:
             return Quantity.parse(f"{amount / unit:.2f}{suffix}")
     return Quantity.from_int(amount, BINARY_SI)
 
 
-@lru_cache(maxsize=1 << 16)
+@lru_cache(maxsize=1 << 12)
 def quantity(resource: str, amount: int) -> Quantity:
     """A whole amount of millicores or bytes as a quantity."""
     return Quantity.from_milli(amount) if resource == CPU else Quantity.from_int(amount, BINARY_SI)
@@ -146,7 +152,7 @@ class Roster:
         self._high = {resource: np.full(capacity, INT64_MAX, dtype=np.int64) for resource in RESOURCES}
         self._integer_cpu = np.zeros(capacity, dtype=np.bool_)
         self._published = {resource: np.full((4, capacity), -1, dtype=np.int64) for resource in RESOURCES}
-        self._key_of: dict[int, Hashable] = {}
+        self._key_of: list[Hashable] = [None] * capacity
 
     def put(
         self, key: Hashable, vpa: VerticalPodAutoscaler, rows: Mapping[str, int | Sequence[int]]
@@ -159,7 +165,7 @@ class Roster:
         names = sorted(name for name in rows if not policies.is_off(vpa.spec.resource_policy, name))
         slots = self._slots.take(len(names))
         self._reserve(self._slots.used)
-        views: dict[int, tuple[int, ...]] = {}
+        views = {}
         containers = []
         for name, slot in zip(names, slots.tolist(), strict=True):
             given = rows[name]
@@ -172,14 +178,15 @@ class Roster:
                 name=name,
                 slot=slot,
                 resources=controlled_resources(vpa, name),
-                limits=allowed(vpa, name, self.settings),
+                cpu=allowed(vpa, name, CPU, self.settings),
+                memory=allowed(vpa, name, MEMORY, self.settings),
                 integer_cpu=wants_integer_cpu(vpa, name, self.settings),
                 sharing=len(names),
             )
             self._fill(container, row)
             self._key_of[slot] = key
             containers.append(container)
-        self._vpas[key] = Registered(tuple(containers), views)
+        self._vpas[key] = Registered(tuple(containers), views or _NO_VIEWS)
         return self._vpas[key].containers
 
     def drop(self, key: Hashable) -> None:
@@ -212,6 +219,7 @@ class Roster:
         for columns in (self._minimum, self._low, self._high):
             for resource in RESOURCES:
                 columns[resource] = np.append(columns[resource], np.zeros(extra, dtype=np.int64))
+        self._key_of += [None] * extra
         for resource in RESOURCES:
             published = np.full((4, have + extra), -1, dtype=np.int64)
             published[:, :have] = self._published[resource]
@@ -223,7 +231,7 @@ class Roster:
         self._row[slot] = row
         self._integer_cpu[slot] = container.integer_cpu
         for resource in RESOURCES:
-            limits = container.limits[resource]
+            limits = container.limits(resource)
             minimum = estimators.minimum_amount(self.settings, resource, container.sharing)
             self._minimum[resource][slot] = minimum
             self._low[resource][slot] = _ceiling(resource, limits.low)
@@ -244,7 +252,15 @@ class Roster:
         slots = self.slots(keys)
         place = np.full(len(self._live), -1, dtype=np.int64)
         place[slots] = np.arange(len(slots))
-        return Pass(slots, place, {resource: self.finals(resource, slots) for resource in RESOURCES})
+        return Pass(slots, place, {resource: self._all_finals(resource, slots) for resource in RESOURCES})
+
+    def _all_finals(self, resource: str, slots: Ints) -> Finals:
+        amounts = np.empty((_UNCAPPED + 1, len(slots)), dtype=np.int64)
+        capped = np.empty((_UNCAPPED, len(slots)), dtype=np.uint8)
+        for start in range(0, len(slots), _PART):
+            part = slice(start, start + _PART)
+            amounts[:, part], capped[:, part] = self.finals(resource, slots[part])
+        return Finals(amounts, capped)
 
     def finals(self, resource: str, slots: Ints, trace: estimators.Trace | None = None) -> Finals:
         """Final integers of one resource for the given slots, through every step."""
@@ -285,7 +301,7 @@ class Roster:
         place = int(run.place[container.slot])
         for resource in container.resources:
             amounts, capped = run.finals[resource]
-            limits = container.limits[resource]
+            limits = container.limits(resource)
             for kind, values in enumerate(lists):
                 by = capped[kind, place] if kind < _UNCAPPED else NOT_CAPPED
                 if by == CAPPED_TO_MIN and limits.low is not None:
@@ -317,7 +333,7 @@ class Roster:
             self._published[resource][:, slots] = run.finals[resource].amounts[:, run.place[slots]]
 
     def moved(self, run: Pass, threshold: float) -> tuple[set[Hashable], set[Hashable]]:
-        """VPAs whose status is stale: (a target changed or a bound moved by *threshold*, any other change)."""
+        """VPAs with a stale status: (a target changed or a bound moved by *threshold*, any other change)."""
         clearly = np.zeros(len(run.slots), dtype=np.bool_)
         slightly = np.zeros(len(run.slots), dtype=np.bool_)
         for resource in RESOURCES:

@@ -8,6 +8,8 @@ of its running window. Callers keep the names; this module knows numbers only.
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +25,9 @@ CPU_WEIGHT = 0.1
 MEMORY_WEIGHT = 1.0
 """Weight of one memory peak."""
 
+_CPU_PART = 8192  # samples handled at once: all that they need stays in the processor's cache
+_MEMORY_PART = 1 << 17  # few samples change anything, so larger parts cost less
+
 
 class OOMOutcome(enum.Enum):
     """What became of a reported OOM."""
@@ -30,7 +35,6 @@ class OOMOutcome(enum.Enum):
     RECORDED = "recorded"
     TOO_OLD = "too old"
     FAILED = "failed"
-
 
 
 class Slots:
@@ -58,7 +62,9 @@ class Usage:
 
     def __init__(self, settings: Aggregation | None = None, *, capacity: int = 1024) -> None:
         self.settings = settings or Aggregation()
-        self.cpu = HistogramBank(buckets.cpu(), half_life=self.settings.cpu_histogram_decay_half_life, capacity=capacity)
+        self.cpu = HistogramBank(
+            buckets.cpu(), half_life=self.settings.cpu_histogram_decay_half_life, capacity=capacity
+        )
         self.memory = HistogramBank(
             buckets.memory(), half_life=self.settings.memory_histogram_decay_half_life, capacity=capacity
         )
@@ -68,7 +74,9 @@ class Usage:
         self.sample_count: Ints = np.zeros(capacity, dtype=np.int64)
         self.created: Ints = np.full(capacity, NEVER, dtype=np.int64)
         self.interval: Ints = np.full(capacity, self.settings.memory_aggregation_interval, dtype=np.int64)
-        self.interval_count: Ints = np.full(capacity, self.settings.memory_aggregation_interval_count, dtype=np.int64)
+        self.interval_count: Ints = np.full(
+            capacity, self.settings.memory_aggregation_interval_count, dtype=np.int64
+        )
         self.bump_ratio: Floats = np.full(capacity, self.settings.oom_bump_up_ratio)
         self.min_bump: Floats = np.full(capacity, self.settings.oom_min_bump_up_bytes)
         self._rows = Slots()
@@ -164,25 +172,35 @@ class Usage:
         A sample is rejected when it is negative or not newer than the instance's newest accepted one. Its
         *weight* is 0.1 and it counts as one sample unless given.
         """
-        newest = self.cpu_time[instances]
-        if not batches.is_distinct(instances):
+        if weights is None:
+            weights = np.full(len(times), CPU_WEIGHT)
+        if counts is None:
+            counts = np.ones(len(times), dtype=np.int64)
+        return _in_parts(_CPU_PART, self._add_cpu, instances, times, millicores, weights, counts)
+
+    def _add_cpu(
+        self, instances: Ints, times: Ints, millicores: Ints, weights: Floats, counts: Ints
+    ) -> NDArray[np.bool_]:
+        where = batches.compact(instances)
+        newest = self.cpu_time[where]
+        if not isinstance(where, slice) and not batches.is_distinct(instances):
             valid_times = np.where(millicores >= 0, times, NEVER)
             newest = batches.running_maximum(instances, valid_times, newest)
         accepted = (millicores >= 0) & (times > newest)
         if not accepted.all():
-            instances, times, millicores = instances[accepted], times[accepted], millicores[accepted]
-            weights = weights if weights is None else weights[accepted]
-            counts = counts if counts is None else counts[accepted]
-        np.maximum.at(self.cpu_time, instances, times)
-        rows = self.row[instances]
-        if weights is None:
-            weights = np.full(len(rows), CPU_WEIGHT)
+            times, millicores = times[accepted], millicores[accepted]
+            weights, counts = weights[accepted], counts[accepted]
+            where = instances[accepted]
+        batches.fold(np.maximum, self.cpu_time, where, times)
+        rows = self.row[where]
         self.cpu.add_to_buckets(rows, self.cpu.layout.find_amounts(millicores), weights, times)
-        np.maximum.at(self.last_sample, rows, times)
-        unset = self.first_sample[rows] == NEVER
-        self.first_sample[rows[unset]] = numerics.INT64_MAX
-        np.minimum.at(self.first_sample, rows, times)
-        np.add.at(self.sample_count, rows, 1 if counts is None else counts)
+        where = batches.compact(rows)
+        batches.fold(np.maximum, self.last_sample, where, times)
+        unset = self.first_sample[where] == NEVER
+        if unset.any():
+            self.first_sample[rows[unset]] = numerics.INT64_MAX
+        batches.fold(np.minimum, self.first_sample, where, times)
+        batches.fold(np.add, self.sample_count, where, counts)
         return accepted
 
     # Memory
@@ -193,15 +211,19 @@ class Usage:
         A sample is rejected when it is negative or older than the instance's newest accepted one. Of each
         window only the largest sample stays in the histogram.
         """
-        newest = self.memory_time[instances]
-        distinct = batches.is_distinct(instances)
+        return _in_parts(_MEMORY_PART, self._add_memory, instances, times, amounts)
+
+    def _add_memory(self, instances: Ints, times: Ints, amounts: Ints) -> NDArray[np.bool_]:
+        where = batches.compact(instances)
+        newest = self.memory_time[where]
+        distinct = isinstance(where, slice) or batches.is_distinct(instances)
         if not distinct:
             newest = batches.running_maximum(instances, np.where(amounts >= 0, times, NEVER), newest)
         accepted = (amounts >= 0) & (times >= newest)
         if not accepted.all():
             instances, times, amounts = instances[accepted], times[accepted], amounts[accepted]
         if distinct:
-            self.memory_time[instances] = times
+            self.memory_time[batches.compact(instances)] = times
             self._add_peaks(instances, times, amounts, oom=False)
         else:
             np.maximum.at(self.memory_time, instances, times)
@@ -210,22 +232,28 @@ class Usage:
 
     def _add_peaks(self, instances: Ints, times: Ints, amounts: Ints, *, oom: bool) -> None:
         """At most one sample per instance: start a new window, or raise the peak of the running one."""
-        ends = self.window_end[instances]
-        ends = np.where(ends == NEVER, times, ends)
-        peaks = np.maximum(self.memory_peak[instances], self.oom_peak[instances])
+        where = batches.compact(instances)
+        ends = self.window_end[where]
+        unset = ends == NEVER
+        if unset.any():
+            ends = np.where(unset, times, ends)
+        peaks = np.maximum(self.memory_peak[where], self.oom_peak[where])
         opens = times >= ends
-        raises = ~opens & (peaks != 0) & (amounts > peaks)
-        if opens.any():
+        changed = opens | ((amounts > peaks) & (peaks != 0))
+        if not changed.any():
+            return
+        opening = opens[changed]
+        ends, peaks, amounts, times = ends[changed], peaks[changed], amounts[changed], times[changed]
+        instances = instances[changed]
+        if opening.any():
             interval = self.interval[self.row[instances]]
-            ends = np.where(opens, ends + (times - ends) // interval * interval + interval, ends)
-            opening = instances[opens]
-            self.memory_peak[opening] = 0
-            self.oom_peak[opening] = 0
+            ends = np.where(opening, ends + (times - ends) // interval * interval + interval, ends)
+            peaks = np.where(opening, 0, peaks)
+            self.memory_peak[instances[opening]] = 0
+            self.oom_peak[instances[opening]] = 0
         self.window_end[instances] = ends
-        changed = opens | raises
-        replaced = np.where(opens, 0, peaks)[changed]
-        self._replace(instances[changed], ends[changed], replaced, amounts[changed])
-        (self.oom_peak if oom else self.memory_peak)[instances[changed]] = amounts[changed]
+        self._replace(instances, ends, peaks, amounts)
+        (self.oom_peak if oom else self.memory_peak)[instances] = amounts
 
     def _add_series(self, instances: Ints, times: Ints, amounts: Ints) -> None:
         """Several samples per instance, ascending in time within an instance: the same, without a loop.
@@ -336,6 +364,12 @@ class Usage:
         newest = np.where(self.sample_count[rows] == 0, self.created[rows], self.last_sample[rows])
         length = self.interval[rows] * self.interval_count[rows]
         return np.where(newest == NEVER, True, now - np.where(newest == NEVER, now, newest) >= length)
+
+
+def _in_parts(size: int, add: Callable[..., NDArray[np.bool_]], *batch: NDArray[Any]) -> NDArray[np.bool_]:
+    """Hand a long batch over in parts and join what was accepted."""
+    parts = [slice(start, start + size) for start in range(0, max(len(batch[0]), 1), size)]
+    return np.concatenate([add(*(column[part] for column in batch)) for part in parts])
 
 
 def _longer(column: Ints, capacity: int, value: int) -> Ints:
