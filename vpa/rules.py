@@ -150,6 +150,53 @@ class Rules(flags.Group):
         "A VPA with two policies for one container is refused, or warned of if it was so before."
     )
 
+    # Recommender: history
+    history_by_controller: bool = rule(
+        "History belongs to a container of a workload and lives as long as that, not to a set of labels."
+    )
+    present_containers: bool = rule(
+        "Only containers that a pod or the pod template names are recommended and share the pod minimum."
+    )
+    unreadable_targets_keep: bool = rule(
+        "A target that cannot be read changes nothing but a condition; history and recommendation stay."
+    )
+    settings_end_with_policy: bool = rule(
+        "OOM and window settings of a container policy end with it; of two VPAs the oldest one's hold."
+    )
+    oom_at_once: bool = rule("An OOM kill changes the recommendation at once, not in the next tick.")
+    oom_while_away: bool = rule(
+        "OOM kills of a time when no recommender ran are learned from what pods and events still tell."
+    )
+    evictions_of_many: bool = rule(
+        "An eviction for lack of memory counts for each container that the kubelet names, not only for one."
+    )
+    plausible_times: bool = rule("Usage stamped more than ten minutes ahead of our clock is no sample.")
+
+    # Recommender: checkpoints and status
+    late_checkpoints: bool = rule(
+        "Checkpoints of a VPA that appears later, or changes its recommender, are loaded then."
+    )
+    richer_checkpoints_stay: bool = rule("A checkpoint is never overwritten by one that knows less.")
+    running_peaks: bool = rule(
+        "The memory peaks of the running windows survive a restart, in an annotation of the checkpoint."
+    )
+    spread_checkpoints: bool = rule(
+        "Each checkpoint is written within ten minutes, if it has changed, not all in each tick."
+    )
+    collect_old_checkpoints: bool = rule(
+        "Checkpoints of containers that are gone are deleted when their history has expired."
+    )
+    own_conditions_only: bool = rule(
+        "A status write replaces only conditions that the recommender owns, and never an unseen change."
+    )
+    more_conditions: bool = rule(
+        "The conditions LowConfidence, FetchingHistory, Conflict and Capped are set."
+    )
+    wary_of_other_writers: bool = rule(
+        "Who else writes recommendations of our VPAs is said, and then each is written once a minute at most."
+    )
+    first_tick_at_once: bool = rule("The first tick comes right after the start, not an interval later.")
+
     # Owners and targets
     kinds_by_group: bool = rule(
         "A target whose kind is only named like a built-in one is looked up in its own API group."
