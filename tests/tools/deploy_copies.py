@@ -26,7 +26,7 @@ spec:
 def copies() -> Iterator[tuple[Path, str]]:
     """Each copy and what it must hold."""
     for name in ("verticalpodautoscalers.yaml", "verticalpodautoscalercheckpoints.yaml"):
-        yield CHART / "crds" / name, (DEPLOY / "crds" / name).read_text()
+        yield CHART / "files" / "crds" / name, (DEPLOY / "crds" / name).read_text()
     for name in ("alerts.yaml", "dashboard.json"):
         yield CHART / "files" / name, (OBSERVABILITY / name).read_text()
     alerts = (OBSERVABILITY / "alerts.yaml").read_text()

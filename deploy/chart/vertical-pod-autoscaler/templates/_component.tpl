@@ -79,7 +79,9 @@ spec:
           image: {{ printf "%s:%s" $values.image.repository (default $root.Chart.AppVersion $values.image.tag) | quote }}
           imagePullPolicy: {{ $values.image.pullPolicy }}
           args:
-            - --v=4
+            {{- with $values.logLevel }}
+            - --v={{ . }}
+            {{- end }}
             - --stderrthreshold=info
             {{- if ne $root.Values.compatibility "safe" }}
             - --compatibility={{ $root.Values.compatibility }}
@@ -148,6 +150,10 @@ spec:
       {{- end }}
       {{- with $values.nodeSelector }}
       nodeSelector:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with $values.topologySpreadConstraints }}
+      topologySpreadConstraints:
         {{- toYaml . | nindent 8 }}
       {{- end }}
       {{- with $values.affinity }}
