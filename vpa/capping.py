@@ -8,13 +8,18 @@ from typing import Final
 
 from vpa.actual import NOTHING, Actual, actual_resources
 from vpa.limit_ranges import Ranges
-from vpa.managed import LeftAlone, managed
-from vpa.objects.autoscalers import ContainerPolicy, ContainerRecommendation, VerticalPodAutoscaler
+from vpa.managed import LeftAlone, managed, untouchable
+from vpa.objects.autoscalers import (
+    ContainerPolicy,
+    ContainerRecommendation,
+    ResourcePolicy,
+    VerticalPodAutoscaler,
+)
 from vpa.objects.limits import LimitRangeItem
 from vpa.objects.meta import ResourceList
 from vpa.objects.pods import Pod
 from vpa.pod_ranges import Work, fit_pod_range
-from vpa.policies import REQUESTS_ONLY, container_policy, whole
+from vpa.policies import REQUESTS_ONLY, container_policy, controlled_values, whole
 from vpa.quantities import MILLI, Quantity
 from vpa.rules import Rules
 from vpa.scaling import RESOURCES, boundary_request, listed
@@ -84,7 +89,16 @@ def capped(
     result = Capped(recommendations=done, left_alone=left_alone)
     if ranges.pod is not None:
         before = {work.name: dict(work.target or {}) for work in works}
-        works = fit_pod_range(works, names, actual, ranges.pod, rules=rules)
+        fixed = untouchable(pod, policy, rules=rules)
+        works = fit_pod_range(
+            works,
+            names,
+            actual,
+            ranges.pod,
+            fixed=fixed,
+            requests_only=_requests_only(names, policy) if rules.range_without_ratio else (),
+            rules=rules,
+        )
         result.caps.extend(_pod_caps(before, works))
     for work in works:
         if work.name in names:
@@ -92,6 +106,10 @@ def capped(
             _cap(work, actual.get(work.name, NOTHING), container, ranges, rules, result)
             done.append(work.done())
     return result
+
+
+def _requests_only(names: list[str], policy: ResourcePolicy | None) -> set[str]:
+    return {name for name in names if controlled_values(policy, name) == REQUESTS_ONLY}
 
 
 def _pod_caps(before: Mapping[str, ResourceList], works: list[Work]) -> list[Cap]:

@@ -18,6 +18,12 @@ from vpa.objects.pods import Pod
 from vpa.scaling import RESOURCES, amount, quantity_of, unit
 from vpa.shares import grow, shrink
 
+NEAR: Final = 10
+"""A running pod that a LimitRange bounds is left at sizes that are wrong by less than one part in so many.
+
+The ratios that its limits have now are not exactly those of its template; a new pod would be no better.
+"""
+
 CONTAINER_RANGE: Final = "container LimitRange"
 POD_RANGE: Final = "pod LimitRange"
 
@@ -74,8 +80,8 @@ def fit(
     """Make *parts*, all containers of *pod* in order, fit; return what that changed.
 
     *room* is the most that a node can hold of the pod, in nanos by resource. Where a LimitRange had a say
-    (here, or before for the resources that *settle* names), a size that differs from the present one by
-    rounding alone gives way to the present one, so that a pod that was fitted is not fitted again.
+    (here, or before for the resources that *settle* names), sizes that are near the present ones give way
+    to them, so that a pod that was fitted is not fitted again.
     """
     caps: list[Cap] = []
     for resource in RESOURCES:
@@ -98,6 +104,7 @@ class _Fitting:
     ) -> None:
         self.resource = resource
         self.actual = actual
+        self.placed = bool(pod.spec.node_name)
         self.lines = [self._line(part, actual[part.name]) for part in parts]
         self.managed = [line for line in self.lines if line.managed]
         self.why: dict[str, str] = {}
@@ -166,7 +173,7 @@ class _Fitting:
         self._fit_pod_limits()
         self._raise_to_pod_minimum(others)
         self._fit_pod_ratio(others)
-        if (settle or self.why) and self._differs_by_rounding():
+        if (settle or self.why) and self._is_near_enough():
             self._keep_present()
         return self._write_back(before)
 
@@ -177,7 +184,7 @@ class _Fitting:
         if not line.follows and line.limit is not None:
             tops.append(line.limit)
         line.most = min(tops, default=None)
-        line.least = self.least or 0
+        line.least = max(self.least or 0, min(line.request, 1))
         if line.request < line.least:
             self._change(line, line.least, CONTAINER_RANGE)
         if line.most is not None and line.request > line.most:
@@ -214,9 +221,8 @@ class _Fitting:
         values = [line.request for line in self.managed]
         if sum(values) + others <= total:
             return
-        for line, share in zip(
-            self.managed, shrink(values, [line.least for line in self.managed], total - others), strict=True
-        ):
+        shares = shrink(values, [line.least for line in self.managed], total - others)
+        for line, share in zip(self.managed, shares or values, strict=True):
             self._change(line, share, reason)
 
     def _fit_pod_limits(self) -> None:
@@ -227,19 +233,28 @@ class _Fitting:
         ours = [line for line in self.managed if line.follows and line.limit is not None]
         if excess <= 0 or not ours:
             return
+        if self._lower_limits(ours, excess):
+            return
+        values = [line.request for line in ours]
+        excess -= sum((line.limit or 0) - line.request for line in ours)
+        shares = shrink(values, [line.least for line in ours], sum(values) - excess)
+        if shares is None:
+            return
+        for line, share in zip(ours, shares, strict=True):
+            line.limit = line.request
+            self._change(line, share, POD_RANGE)
+
+    def _lower_limits(self, ours: Sequence[_Line], excess: int) -> bool:
+        """Take *excess* from the limits as far as they are above their requests; False if too little."""
         slack = [(line.limit or 0) - line.request for line in ours]
         kept = shrink(slack, [0] * len(slack), sum(slack) - excess)
+        if kept is None:
+            return False
         for line, spare in zip(ours, kept, strict=True):
             if line.request + spare != line.limit:
                 line.limit = line.request + spare
                 self.why[line.sizes.name] = POD_RANGE
-        excess -= sum(slack) - sum(kept)
-        if excess <= 0:
-            return
-        values = [line.request for line in ours]
-        shares = shrink(values, [line.least for line in ours], sum(values) - excess)
-        for line, share in zip(ours, shares, strict=True):
-            self._change(line, share, POD_RANGE)
+        return True
 
     def _raise_to_pod_minimum(self, others: int) -> None:
         """Requests, and limits where there are any, reach the Pod LimitRange's minimum."""
@@ -264,18 +279,16 @@ class _Fitting:
             return
         ours = [line for line in self.managed if line.follows and line.limit is not None]
         excess = limits - self.pod_ratio * requests // 1_000_000_000
-        slack = [(line.limit or 0) - line.request for line in ours]
-        kept = shrink(slack, [0] * len(slack), sum(slack) - excess)
-        for line, spare in zip(ours, kept, strict=True):
-            line.limit = line.request + spare
-            self.why[line.sizes.name] = POD_RANGE
+        self._lower_limits(ours, excess)
 
-    def _differs_by_rounding(self) -> bool:
-        """Are all present sizes admissible, and as near to the wanted ones as rounded ratios allow?"""
+    def _is_near_enough(self) -> bool:
+        """Are all present sizes admissible, and about the wanted ones? Rounding and `NEAR` say how about."""
         present = [self._present(line) for line in self.managed]
         smallest = min((limit for _, limit in present if limit), default=1)
         for line, (request, limit) in zip(self.managed, present, strict=True):
             slack = 1 + -(-line.request // max(smallest, 1))
+            if self.placed:
+                slack = max(slack, line.request // NEAR)
             if not request or abs(request - line.request) > slack:
                 return False
             if request < line.least or (line.most is not None and (limit or request) > line.most):

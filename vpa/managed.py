@@ -33,6 +33,15 @@ def is_mirror(pod: Pod) -> bool:
     return MIRROR_ANNOTATION in (pod.metadata.annotations or ())
 
 
+def untouchable(pod: Pod, policy: ResourcePolicy | None, *, rules: Rules) -> set[str]:
+    """Names of the containers that nothing may change."""
+    return {
+        container.name
+        for container in pod.spec.containers or ()
+        if _untouchable(container, container_policy(policy, container.name), rules) is not None
+    }
+
+
 def managed(
     recommendations: Iterable[ContainerRecommendation],
     pod: Pod,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from vpa.actual import Actual
@@ -52,30 +52,55 @@ def _copy(resources: ResourceList | None) -> ResourceList | None:
 
 @dataclass(slots=True)
 class _Share:
-    """One container's part: where its value is kept (``None``: it may not change), and what it has."""
+    """One container's part of one resource.
+
+    ``values`` is where its value is kept; ``None``: it may not change. ``limit`` is what counts as its limit,
+    in nanos. ``follows``: the limit changes with the value.
+    """
 
     values: ResourceList | None
-    request: Quantity
-    limit: Quantity
     value: Quantity
+    limit: int
+    follows: bool
 
 
 def fit_pod_range(
-    works: list[Work], names: list[str], actual: Mapping[str, Actual], item: LimitRangeItem, *, rules: Rules
+    works: list[Work],
+    names: list[str],
+    actual: Mapping[str, Actual],
+    item: LimitRangeItem,
+    *,
+    fixed: Collection[str] = (),
+    requests_only: Collection[str] = (),
+    rules: Rules,
 ) -> list[Work]:
-    """Scale the bounds and targets of *works*, the containers *names* of a pod, to *item*."""
+    """Scale the bounds and targets of *works* to *item*; the pod has the containers *names*.
+
+    Those that are *fixed* never change; the limits of those that are *requests_only* stay as they are.
+    """
+    resources = RESOURCES
     if rules.spare_unmanaged_containers:
-        strained = [resource for resource in RESOURCES if _breaks_as_written(resource, names, actual, item)]
-        if strained:
-            works = [*works, *_requests_as_recommendations(works, names, actual, strained)]
-    else:
-        works = [*works, *_requests_as_recommendations(works, names, actual, None)]
+        resources = tuple(name for name in RESOURCES if _breaks_as_written(name, names, actual, item))
+    if resources:
+        others = [name for name in names if name not in fixed]
+        works = [*works, *_requests_as_recommendations(works, others, actual, resources, rules)]
     by_name: dict[str, Work] = {}
     for work in works:
         by_name.setdefault(work.name, work)
     for bound in ("upper", "target", "lower"):
         for resource in RESOURCES:
-            shares = [_share(bound, resource, by_name.get(name), actual[name], rules) for name in names]
+            shares = [
+                _share(
+                    resource,
+                    actual[name],
+                    getattr(by_name[name], bound) if name in by_name else None,
+                    known=name in by_name,
+                    follows=name not in requests_only,
+                    item=item,
+                    rules=rules,
+                )
+                for name in names
+            ]
             _scale(resource, shares, item, rules)
     return works
 
@@ -90,70 +115,77 @@ def _breaks_as_written(
 
 
 def _requests_as_recommendations(
-    works: list[Work], names: list[str], actual: Mapping[str, Actual], only: list[str] | None
+    works: list[Work],
+    names: list[str],
+    actual: Mapping[str, Actual],
+    resources: Collection[str],
+    rules: Rules,
 ) -> list[Work]:
     """Containers without a recommendation count with their requests, and are scaled like the others."""
     known = {work.name for work in works}
     added = []
     for name in names:
         requests = actual[name].requests
-        if only is not None and requests:
-            requests = {resource: requests[resource] for resource in only if resource in requests}
+        if rules.spare_unmanaged_containers and requests:
+            requests = {resource: requests[resource] for resource in resources if resource in requests}
         if name not in known and requests:
             added.append(Work(name=name, target=dict(requests), lower=None, upper=None, uncapped=None))
     return added
 
 
-def _share(bound: str, resource: str, work: Work | None, actual: Actual, rules: Rules) -> _Share:
+def _share(
+    resource: str,
+    actual: Actual,
+    values: ResourceList | None,
+    *,
+    known: bool,
+    follows: bool,
+    item: LimitRangeItem,
+    rules: Rules,
+) -> _Share:
+    """The part of a container whose recommendation is *known*, with the given *values* of one bound."""
     request = (actual.requests or {}).get(resource, _ZERO)
     limit = (actual.limits or {}).get(resource, _ZERO)
-    values: ResourceList | None = getattr(work, bound) if work is not None else None
-    if work is None:
-        return _Share(None, request, limit, request)
-    if rules.spare_unmanaged_containers and resource not in (values or ()):
-        return _Share(None, request, limit, request)
-    return _Share(values, request, limit, (values or {}).get(resource, _ZERO))
+    default = (item.default or {}).get(resource, _ZERO)
+    changes = known and ((values is not None and resource in values) or not rules.spare_unmanaged_containers)
+    value = (values or {}).get(resource, _ZERO) if changes else request
+    if rules.spare_unmanaged_containers and not (changes and follows):
+        return _Share(values if changes else None, value, (default if limit.is_zero else limit).nanos, False)
+    following, _ = proportional_limit(
+        resource, limit=limit, request=request, recommended=value, default=default, rules=rules
+    )
+    return _Share(values if changes else None, value, 0 if following is None else following.nanos, changes)
 
 
 def _scale(resource: str, shares: list[_Share], item: LimitRangeItem, rules: Rules) -> None:
     """Bring the sums of *shares* between the minimum and the maximum of *item*, in place."""
-    least = (item.min or {}).get(resource, _ZERO)
-    most = (item.max or {}).get(resource, _ZERO)
-    default = (item.default or {}).get(resource, _ZERO)
-    limits, fixed_limits, values, fixed_values = 0, 0, 0, 0
-    for share in shares:
-        limit, _ = proportional_limit(
-            resource,
-            limit=share.limit,
-            request=share.request,
-            recommended=share.value,
-            default=default,
-            rules=rules,
-        )
-        nanos = limit.nanos if limit is not None else 0
-        limits += nanos
-        values += share.value.nanos
-        if share.values is None:
-            fixed_limits += nanos
-            fixed_values += share.value.nanos
-    if least.nanos <= limits and least.nanos <= values and (most.is_zero or most.nanos >= limits):
+    least = (item.min or {}).get(resource, _ZERO).nanos
+    most = (item.max or {}).get(resource, _ZERO).nanos
+    limits = sum(share.limit for share in shares)
+    values = sum(share.value.nanos for share in shares)
+    if least <= limits and least <= values and (most == 0 or most >= limits):
         return
     if limits == 0:
         return
-    if least.nanos > values:
-        total, whole, up = least.nanos, values, True
-        fixed = fixed_values
+    up = least > values
+    if up:
+        total, whole = least, values
+        scaled = [share for share in shares if share.values is not None]
+        others = values - sum(share.value.nanos for share in scaled)
     else:
-        total, whole, up = (most.nanos if 0 < most.nanos < limits else least.nanos), limits, False
-        fixed = fixed_limits
+        total, whole = (most if 0 < most < limits else least), limits
+        scaled = [share for share in shares if share.values is not None]
+        if rules.spare_unmanaged_containers:
+            scaled = [share for share in scaled if share.follows and share.limit]
+        others = limits - sum(share.limit for share in scaled)
     if rules.spare_unmanaged_containers:
-        total, whole = total - fixed, whole - fixed
+        total, whole = total - others, whole - others
         if total <= 0 or whole <= 0:
             return
     wanted, present = Quantity(total), Quantity(whole)
-    for share in shares:
-        if share.values is not None:
-            share.values[resource] = _scaled(resource, share.value, present, wanted, up, rules)
+    for share in scaled:
+        assert share.values is not None
+        share.values[resource] = _scaled(resource, share.value, present, wanted, up, rules)
 
 
 def _scaled(

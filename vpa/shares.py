@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def shrink(values: Sequence[int], least: Sequence[int], total: int) -> list[int]:
-    """*values* in proportion, their sum at most *total*, none below its *least* while the total allows it."""
+def shrink(values: Sequence[int], least: Sequence[int], total: int) -> list[int] | None:
+    """*values* in proportion, their sum at most *total* and none below its *least*; ``None``: impossible."""
     if sum(values) <= total:
         return list(values)
-    total = max(total, 0)
     floors = [min(value, low) for value, low in zip(values, least, strict=True)]
     if sum(floors) > total:
-        floors = [0] * len(values)
+        return None
     fixed: set[int] = set()
     while True:
         left = total - sum(floors[i] for i in fixed)

@@ -280,14 +280,10 @@ def _check_bounds(policy: ContainerPolicy, path: str, allowed: _Allowed, verdict
 
 def _check_resolution(path: str, resource: str, value: Quantity, allowed: _Allowed, verdict: Verdict) -> None:
     """Pods count CPU in millicores and memory in bytes."""
-    if (
-        resource not in RESOURCES
-        or value.scaled_value(MILLI if resource == CPU else 0) * (10**6 if resource == CPU else 10**9)
-        == value.nanos
-    ):
+    rounded = whole(resource, value) if resource in RESOURCES else value
+    if rounded == value:
         return
     if allowed.rules.whole_bounds:
-        rounded = whole(resource, value)
         verdict.warnings.append(f'{path}: "{value}" {_WHOLE[resource]}; it is rounded up to "{rounded}"')
     else:
         verdict.errors.append(errors.invalid(path, str(value), _WHOLE[resource]))
