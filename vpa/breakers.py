@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from vpa.objects.pods import Pod
+from vpa.observed import observed_containers
 from vpa.reasons import Reason, Refusal
 
 FIRST_PAUSE: Final = timedelta(hours=1)
@@ -67,9 +68,12 @@ class Breakers:
     until: datetime | None = None
 
     def look(
-        self, key: Key, pods: Iterable[Pod], carries: Callable[[Pod], bool], now: datetime
+        self, key: Key, pods: Iterable[Pod], carries: Callable[[Pod], bool | None], now: datetime
     ) -> list[Finding]:
-        """Look at the VPA's new pods; *carries* says whether one has its target. Call it before each plan."""
+        """Look at the VPA's new pods; *carries* says whether one has its target, None if nobody can tell.
+
+        A pod with its target proves that the webhook works only if the webhook left its mark on it.
+        """
         pods = list(pods)
         watched = self.watched.get(key)
         if watched is None:
@@ -83,9 +87,9 @@ class Breakers:
             watched.seen.add(uid)
             good = carries(pod)
             if good:
-                self._succeeded(key, watched, now)
+                self._succeeded(watched, now, proof=observed_containers(pod) is not None)
                 findings.append(Finding(key, pod, carries=True))
-            elif watched.waiting:
+            elif good is False and watched.waiting:
                 findings.append(
                     Finding(key, pod, carries=False, refusal=self._failed(key, watched, pod, now))
                 )
@@ -146,10 +150,12 @@ class Breakers:
             for key in [key for key in memory if key not in keys]:
                 del memory[key]
 
-    def _succeeded(self, key: Key, watched: Watched, now: datetime) -> None:
-        """The webhook works: what stopped for its sake alone goes on."""
-        self.proven = now
+    def _succeeded(self, watched: Watched, now: datetime, *, proof: bool) -> None:
+        """The VPA goes on; with *proof* that the webhook works so do those that it alone had stopped."""
         watched.failures, watched.until = 0, None
+        if not proof:
+            return
+        self.proven = now
         if self.until is not None or self.trips:
             for other in self.failed:
                 if other in self.watched and self.watched[other].failures == 1:

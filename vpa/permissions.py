@@ -21,7 +21,7 @@ from vpa.rules import Rules
 from vpa.settings import Behaviour, Updating
 
 
-class Decision(Enum):
+class Permission(Enum):
     """What to do about a resize, in upstream's words."""
 
     APPROVED = "InPlaceApproved"
@@ -33,13 +33,13 @@ class Decision(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A decision, and why it is not `Decision.APPROVED`."""
+    """A permission, and why it is not `Permission.APPROVED`."""
 
-    decision: Decision
+    permission: Permission
     refusal: Refusal | None = None
 
 
-APPROVED = Verdict(Decision.APPROVED)
+APPROVED = Verdict(Permission.APPROVED)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,7 +130,7 @@ class Permissions:
             return _deferred(Reason.FEATURE_GATE_OFF, "mode InPlace needs --feature-gates=InPlace=true")
         group = self.budget.group(pod)
         if isinstance(group, Refusal):
-            return Verdict(Decision.DEFERRED, group)
+            return Verdict(Permission.DEFERRED, group)
         if budgets.is_pending(pod):
             return _deferred(
                 Reason.POD_PENDING, "the pod has not started; it can be resized once its containers run"
@@ -138,19 +138,19 @@ class Permissions:
         if self.recommendation is None:
             return _deferred(Reason.NO_RECOMMENDATION, "the VPA has no recommendation yet")
         if in_place and self._known_infeasible(pod):
-            return Verdict(Decision.INFEASIBLE_CACHED, resizing.infeasible(pod))
+            return Verdict(Permission.INFEASIBLE_CACHED, resizing.infeasible(pod))
         status = resizing.resize_status(pod, rules=self.rules)
         if status is not ResizeStatus.NONE:
             verdict = self._resizing(pod, group, status, in_place=in_place)
-            if not (worth and in_place and status is not ResizeStatus.IN_PROGRESS):
+            if not worth or status is ResizeStatus.IN_PROGRESS:
                 return verdict
         harmless = not restarts(pod, changes if self.rules.resize_apart_from_eviction else None)
         if self.skip_budget and harmless:
             return APPROVED
         if self.rules.resize_apart_from_eviction and group.below_minimum and not harmless:
-            return Verdict(Decision.DEFERRED, budgets.too_few(group, self.minimum))
+            return Verdict(Permission.DEFERRED, budgets.too_few(group, self.minimum))
         refusal = self._room(pod, group)
-        return Verdict(Decision.DEFERRED, refusal) if refusal is not None else APPROVED
+        return Verdict(Permission.DEFERRED, refusal) if refusal is not None else APPROVED
 
     def unboost(self, pod: Pod) -> Refusal | None:
         """Why a pod whose startup boost is over may not be given its normal size now."""
@@ -176,14 +176,14 @@ class Permissions:
     def _resizing(self, pod: Pod, group: Group, status: ResizeStatus, *, in_place: bool) -> Verdict:
         if not in_place:
             waits = self._evict_resizing(pod, group)
-            return Verdict(Decision.EVICT) if waits is None else Verdict(Decision.DEFERRED, waits)
+            return Verdict(Permission.EVICT) if waits is None else Verdict(Permission.DEFERRED, waits)
         if status is ResizeStatus.INFEASIBLE:
-            return Verdict(Decision.INFEASIBLE, resizing.infeasible(pod))
+            return Verdict(Permission.INFEASIBLE, resizing.infeasible(pod))
         if status is ResizeStatus.DEFERRED:
-            return Verdict(Decision.DEFERRED, resizing.deferred(pod))
+            return Verdict(Permission.DEFERRED, resizing.deferred(pod))
         if status is ResizeStatus.IN_PROGRESS:
-            return Verdict(Decision.DEFERRED, resizing.in_progress(pod))
-        return Verdict(Decision.DEFERRED, resizing.failing(pod))
+            return Verdict(Permission.DEFERRED, resizing.in_progress(pod))
+        return Verdict(Permission.DEFERRED, resizing.failing(pod))
 
     def _known_infeasible(self, pod: Pod) -> bool:
         known = self.attempts.infeasible.get(pod.metadata.uid)
@@ -206,4 +206,4 @@ def restarts(pod: Pod, changes: Collection[tuple[str, str]] | None = None) -> bo
 
 
 def _deferred(reason: Reason, message: str) -> Verdict:
-    return Verdict(Decision.DEFERRED, Refusal(reason, message))
+    return Verdict(Permission.DEFERRED, Refusal(reason, message))

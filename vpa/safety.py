@@ -73,7 +73,7 @@ class Safety:
     def pairs_to_keep(
         self, pod: Pod, wanted: Mapping[str, Resources], *, grow_only: Refusal | None
     ) -> dict[Pair, Refusal]:
-        """What of *wanted* a resize must not touch: memory limits below use; with *grow_only* all that shrinks."""
+        """What a resize must not touch: memory limits below use; with *grow_only* all that shrinks."""
         kept: dict[Pair, Refusal] = {}
         if grow_only is not None:
             now = current(pod)
@@ -91,7 +91,7 @@ class Safety:
         if before_class != after_class:
             return Refusal(
                 Reason.QOS_WOULD_CHANGE,
-                f"the pod is {before_class} and would be {after_class}: no resize may do that, only a new pod",
+                f"the pod is {before_class} and would be {after_class}: only a new pod can be",
             )
         rooms = self.surroundings.rooms
         room = rooms.room(pod.spec.node_name) if rooms else None

@@ -63,7 +63,7 @@ def _outcome(case: vectors.Case) -> dict[str, Any]:
             case "evict":
                 results.append(evict(permissions, pod, pod.metadata.name in refused, events))
             case "can_in_place":
-                results.append(permissions.resize(pod).decision.value)
+                results.append(permissions.resize(pod).permission.value)
             case "can_unboost":
                 expired = gates.cpu_startup_boost and unboosting.expired_containers(pod, vpa, VECTOR_NOW)
                 results.append(bool(expired) and permissions.unboost(pod) is None)

@@ -1,0 +1,170 @@
+"""One pod against its recommendation: what it should have, how far off it is, and whether it is due."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from vpa import hpas, modes, priorities, unboosting
+from vpa.actual import Actual, actual_resources
+from vpa.attempts import Target
+from vpa.nodes_fit import is_finished
+from vpa.objects.autoscalers import VerticalPodAutoscaler
+from vpa.objects.pods import Pod
+from vpa.pods import Desired
+from vpa.priorities import Acceptance, Priority
+from vpa.reasons import Reason, Refusal
+from vpa.resize_patches import ResizePatch, target_of
+from vpa.sizing import sized, wanted_resources
+from vpa.surroundings import Memory, Options, Surroundings
+
+
+class Action(StrEnum):
+    """What is done to a pod."""
+
+    RESIZE = "resize"
+    EVICT = "evict"
+    NONE = "none"
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A pod that is due, and what became of it in this pass."""
+
+    pod: Pod
+    priority: Priority
+    why: Reason
+    desired: Desired
+    actual: dict[str, Actual]
+    way: Action
+    """`Action.RESIZE` or `Action.EVICT`: what is tried."""
+    expired: tuple[str, ...] = ()
+    """Containers whose startup boost is to be ended."""
+    fell_back: Refusal | None = None
+    """Why it is not resized in place."""
+    refusal: Refusal | None = None
+    """Why it is not done; None: not judged yet, or done."""
+    acted: bool = False
+    final: bool = False
+    """Nothing more is tried in this pass."""
+    patch: ResizePatch | None = None
+    infeasible: bool = False
+    """The node found this resize infeasible, and it is asked all the same (upstream's mode InPlace)."""
+
+    @property
+    def open(self) -> bool:
+        return not self.acted and not self.final
+
+    @property
+    def target(self) -> Target:
+        """All values that the pod is to have."""
+        if self.patch is not None:
+            return self.patch.target
+        return target_of(wanted_resources(self.pod, self.desired.containers))
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A live pod that was compared with its recommendation."""
+
+    desired: Desired
+    actual: dict[str, Actual]
+    priority: Priority
+    verdict: Reason | Refusal
+
+
+class Judge:
+    """Compares the pods of one VPA with its recommendation."""
+
+    def __init__(
+        self,
+        vpa: VerticalPodAutoscaler,
+        surroundings: Surroundings,
+        *,
+        now: datetime,
+        options: Options,
+    ) -> None:
+        self.surroundings = surroundings
+        self.options = options
+        self.whole = vpa
+        self.claims: list[hpas.Claim] = []
+        if not options.updating.ignore_hpa and surroundings.hpas:
+            self.claims = hpas.claims(vpa, surroundings.hpas.get(vpa.metadata.namespace, ()))
+        self.vpa = hpas.leave(vpa, self.claims)
+        self.boosting = options.behaviour.feature_gates.cpu_startup_boost and modes.has_startup_boost(vpa)
+        self.now = now
+        self.acceptance = Acceptance.of(
+            vpa,
+            options.updating,
+            per_vpa_config=options.behaviour.feature_gates.per_vpa_config,
+            now=now,
+            rules=options.rules,
+        )
+
+    def judge(self, pod: Pod) -> Judged:
+        """What *pod* should have and whether it is due."""
+        judged = self._judge(pod, self.vpa)
+        if self.claims and isinstance(judged.verdict, Refusal):
+            whole = self._judge(pod, self.whole)
+            if isinstance(whole.verdict, Reason):
+                refusal = Refusal(Reason.HPA_CONFLICT, hpas.describe(self.claims))
+                return Judged(judged.desired, judged.actual, judged.priority, refusal)
+        return judged
+
+    def carries(self, pod: Pod) -> bool | None:
+        """Does a new pod have its target already? None without a target."""
+        judged = self._judge(pod, self.vpa)
+        if not judged.priority.applies:
+            return None
+        near = judged.priority.resource_diff < self.options.updating.pod_update_threshold
+        return near and not judged.priority.outside_recommended_range
+
+    def expired(self, pod: Pod) -> tuple[str, ...]:
+        """The containers whose startup boost is over."""
+        return tuple(unboosting.expired_containers(pod, self.whole, self.now)) if self.boosting else ()
+
+    def _judge(self, pod: Pod, vpa: VerticalPodAutoscaler) -> Judged:
+        cap_to = self.surroundings.rooms if self.options.sizing.cap_to_node else None
+        ranges = self.surroundings.range_of(pod.metadata.namespace)
+        desired = sized(pod, vpa, ranges, rules=self.options.rules, cap_to=cap_to)
+        actual = actual_resources(pod)
+        priority = priorities.update_priority(pod, desired.recommendations, actual)
+        if not priority.applies:
+            refusal = desired.reason or Refusal(
+                Reason.NO_RECOMMENDATION,
+                f"VPA {vpa.metadata.name} recommends nothing for the pod's containers",
+            )
+            return Judged(desired, actual, priority, refusal)
+        verdict = self.acceptance.judge(pod, priority, vpa.spec.resource_policy)
+        return Judged(desired, actual, priority, verdict)
+
+
+def not_live(pod: Pod, memory: Memory, now: datetime, *, options: Options) -> Refusal | None:
+    """Why a pod does not count among the live ones."""
+    if pod.metadata.deletion_timestamp is not None:
+        return Refusal(Reason.POD_TERMINATING, "the pod is being deleted")
+    if is_finished(pod):
+        return Refusal(Reason.POD_FINISHED, f"the pod has ended ({pod.status.phase})")
+    if options.rules.count_open_attempts and memory.attempts.is_leaving(pod, now):
+        return Refusal(Reason.POD_TERMINATING, "the pod was evicted a moment ago")
+    return None
+
+
+def describe(judged: Judged | Candidate) -> str:
+    """``main: cpu 100m → 250m, memory 100Mi → 200Mi`` for messages."""
+    parts = []
+    for entry in judged.desired.recommendations:
+        requests = (
+            (judged.actual[entry.container_name].requests or {})
+            if entry.container_name in judged.actual
+            else {}
+        )
+        changed = [
+            f"{resource} {requests.get(resource, 'none')} → {target}"
+            for resource, target in sorted((entry.target or {}).items())
+            if requests.get(resource) != target
+        ]
+        if changed:
+            parts.append(f"{entry.container_name}: {', '.join(changed)}")
+    return "; ".join(parts)
