@@ -69,6 +69,8 @@ class Record(Obj, frozen=True):
     replicas: int | None
     containers: tuple[str, ...]
     """Names in the pod template, init containers included."""
+    regular_containers: tuple[str, ...] | None = None
+    """The same without init containers; None without a template."""
 
 
 def record(found: Any, resource: Resource) -> Record:
@@ -97,6 +99,7 @@ def record(found: Any, resource: Resource) -> Record:
         selector=selector,
         replicas=replicas,
         containers=containers,
+        regular_containers=tuple(c.name for c in template.spec.containers or ()) if template else None,
     )
 
 
