@@ -12,11 +12,12 @@ from typing import Final, NamedTuple
 
 from vpa.boosts import ANNOTATION_PREFIX
 from vpa.objects.pods import Pod
+from vpa.objects.workloads import CronJob, ReplicationController, Workload
 from vpa.reasons import Reason, Refusal
 from vpa.rules import Rules
 
 KINDS_WITH_REPLICAS: Final = frozenset({"DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet"})
-"""Owners that say themselves how many pods they want; a DaemonSet by its ready ones, as upstream counts."""
+"""Owners that say themselves how many pods they want."""
 
 
 class GroupKey(NamedTuple):
@@ -36,6 +37,22 @@ def group_of(pod: Pod) -> GroupKey:
         if owner.controller:
             return GroupKey(pod.metadata.namespace, owner.kind, owner.name)
     return GroupKey(pod.metadata.namespace, "", "")
+
+
+def configured_replicas(
+    kind: str, workload: Workload | CronJob | ReplicationController, *, rules: Rules
+) -> int | None:
+    """How many pods a controller of that *kind* asks for; None where that is not said by the object.
+
+    Of a DaemonSet upstream takes the ready pods; with `count_readiness` it is the nodes it should run on.
+    """
+    if kind not in KINDS_WITH_REPLICAS or isinstance(workload, CronJob):
+        return None
+    if isinstance(workload, Workload) and kind == "DaemonSet":
+        status = workload.status
+        return (rules.count_readiness and status.desired_number_scheduled) or status.number_ready
+    replicas = workload.spec.replicas
+    return 1 if replicas is None and rules.count_readiness else replicas
 
 
 def is_pending(pod: Pod) -> bool:

@@ -1,0 +1,125 @@
+"""Whose a pod is, told from the objects at hand: its top-most controller, its VPA, and what its owner wants.
+
+Offline there is no scale subresource to ask, so an owner of an unknown kind counts when a VPA targets it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vpa.budgets import GroupKey, configured_replicas
+from vpa.cli.objects import Objects
+from vpa.gates import FeatureGates
+from vpa.matching import TargetIndex, TargetKey, controller_of, takes_part
+from vpa.objects.autoscalers import VerticalPodAutoscaler
+from vpa.objects.meta import ObjectMeta
+from vpa.objects.pods import Pod
+from vpa.objects.workloads import WELL_KNOWN, CronJob, ReplicationController, Workload
+from vpa.rules import Rules
+from vpa.selectors import EVERYTHING, NOTHING, Selector, SelectorError, from_labels, from_object
+
+AnyWorkload = Workload | CronJob | ReplicationController
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The VPA of a pod; *rivals* are the names of others that match it."""
+
+    vpa: VerticalPodAutoscaler
+    rivals: tuple[str, ...] = ()
+
+
+class Workloads:
+    """The controllers among *objects*, and the VPAs that target them."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._known: dict[TargetKey, AnyWorkload] = {
+            TargetKey(item.namespace, item.kind, item.name): item.object
+            for item in objects.items
+            if item.kind in WELL_KNOWN
+        }
+        self._vpas = TargetIndex(objects.of(VerticalPodAutoscaler))
+
+    def topmost(self, pod: Pod) -> TargetKey | None:
+        """The highest controller that a VPA could target; None if an owner on the way is not known."""
+        key = self._parent(pod.metadata, pod.metadata.namespace, pod.metadata.labels)
+        found: TargetKey | None = None
+        seen: set[TargetKey] = set()
+        while key is not None and key not in seen:
+            seen.add(key)
+            if key.kind not in WELL_KNOWN:
+                return key if self._vpas.is_target(key) else found
+            workload = self._known.get(key)
+            if workload is None:
+                return None
+            found = key
+            key = self._parent(workload.metadata, key.namespace, None)
+        return found
+
+    def _parent(
+        self, metadata: ObjectMeta, namespace: str, labels: dict[str, str] | None
+    ) -> TargetKey | None:
+        """The controller of an object; of an unknown ReplicaSet the Deployment that stands for it."""
+        owner = controller_of(metadata)
+        if owner is None or owner.kind == "Node":
+            return None
+        key = TargetKey(namespace, owner.kind, owner.name)
+        if key.kind == "ReplicaSet" and key not in self._known:
+            return self._stand_in(key, labels) or key
+        return key
+
+    def _stand_in(self, replica_set: TargetKey, labels: dict[str, str] | None) -> TargetKey | None:
+        """The Deployment whose name is the ReplicaSet's without its last part, and whose selector matches."""
+        key = TargetKey(replica_set.namespace, "Deployment", replica_set.name.rpartition("-")[0])
+        return key if key in self._known and self._selector(key).matches(labels) else None
+
+    def _selector(self, key: TargetKey) -> Selector:
+        workload = self._known.get(key)
+        if workload is None:
+            return NOTHING if key.kind in WELL_KNOWN else EVERYTHING
+        try:
+            if isinstance(workload, ReplicationController):
+                return from_labels(workload.spec.selector)
+            if isinstance(workload, CronJob):
+                template = workload.spec.job_template.spec.template
+                return from_labels(template.metadata.labels if template is not None else None)
+            return from_object(workload.spec.selector)
+        except SelectorError:
+            return NOTHING
+
+    def choice(
+        self, pod: Pod, *, service: str, rules: Rules, gates: FeatureGates, default_mode: str
+    ) -> Choice | None:
+        """The VPA that *service* would choose for the pod.
+
+        Where none takes part, for example because its mode is Off, the one that would be next.
+        """
+        key = self.topmost(pod)
+        if key is None or not self._selector(key).matches(pod.metadata.labels):
+            return None
+        matching = self._vpas.at(key)
+        taking_part = [
+            vpa
+            for vpa in matching
+            if takes_part(vpa, service=service, rules=rules, gates=gates, default_mode=default_mode)
+        ]
+        if taking_part:
+            return Choice(taking_part[0], tuple(vpa.metadata.name for vpa in taking_part[1:]))
+        return Choice(matching[0]) if matching else None
+
+    def replicas(self, pods: list[Pod], *, rules: Rules) -> dict[GroupKey, int]:
+        """How many pods each owner of *pods* wants, as far as it is known."""
+        wanted: dict[GroupKey, int] = {}
+        for key, workload in self._known.items():
+            count = configured_replicas(key.kind, workload, rules=rules)
+            if count is not None:
+                wanted[GroupKey(*key)] = count
+        for pod in pods:
+            owner = controller_of(pod.metadata)
+            if owner is None or owner.kind != "ReplicaSet":
+                continue
+            key = TargetKey(pod.metadata.namespace, "ReplicaSet", owner.name)
+            stand_in = None if key in self._known else self._stand_in(key, pod.metadata.labels)
+            if stand_in is not None and GroupKey(*stand_in) in wanted:
+                wanted.setdefault(GroupKey(*key), wanted[GroupKey(*stand_in)])
+        return wanted
