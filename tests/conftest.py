@@ -6,7 +6,7 @@ import pytest
 
 from tests.core import vectors
 
-pytest_plugins = ["tests.testbed.fixtures"]
+pytest_plugins = ["tests.testbed.fixtures", "tests.testbed.prometheus_fixtures"]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
