@@ -70,8 +70,12 @@ def capped(
     *,
     rules: Rules,
     actual: Mapping[str, Actual] | None = None,
+    bounds: bool = True,
 ) -> Capped:
-    """What of *vpa*'s recommendation *pod* may have. Containers that the pod lacks are left out."""
+    """What of *vpa*'s recommendation *pod* may have. Containers that the pod lacks are left out.
+
+    *bounds* False computes targets only.
+    """
     if vpa is None:
         raise CappingError("cannot process nil vpa")
     if pod is None:
@@ -84,7 +88,7 @@ def capped(
     names = [container.name for container in pod.spec.containers or ()]
     given = (recommendation and recommendation.container_recommendations) or ()
     entries, left_alone = managed(given, pod, policy, rules=rules)
-    works = [Work.of(entry) for entry in entries]
+    works = [Work.of(entry, bounds=bounds) for entry in entries]
     done: list[ContainerRecommendation] = []
     result = Capped(recommendations=done, left_alone=left_alone)
     if ranges.pod is not None:

@@ -55,7 +55,7 @@ def admit(
     A boost that makes no sense is a `BoostError` under upstream's rules.
     """
     rules = terms.rules
-    wanted = desired(pod, vpa, limit_ranges, room, rules=rules)
+    wanted = desired(pod, vpa, limit_ranges, room, rules=rules, bounds=False)
     off = update_mode(vpa, default=terms.default_mode) == OFF
     if wanted.reason is not None and wanted.reason.reason is Reason.MIRROR_POD:
         return Admission(reason=wanted.reason, desired=wanted)
@@ -151,4 +151,6 @@ def _add_annotation(key: str, value: str) -> Operation:
 
 def _escaped(key: str) -> str:
     """A key inside a JSON pointer."""
+    if "/" not in key and "~" not in key:
+        return key
     return key.replace("~", "~0").replace("/", "~1")

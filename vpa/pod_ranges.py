@@ -27,12 +27,13 @@ class Work:
     uncapped: ResourceList | None
 
     @classmethod
-    def of(cls, recommendation: ContainerRecommendation) -> Work:
+    def of(cls, recommendation: ContainerRecommendation, *, bounds: bool = True) -> Work:
+        """*bounds* False leaves lower and upper bound out."""
         return cls(
             name=recommendation.container_name,
             target=_copy(recommendation.target),
-            lower=_copy(recommendation.lower_bound),
-            upper=_copy(recommendation.upper_bound),
+            lower=_copy(recommendation.lower_bound) if bounds else None,
+            upper=_copy(recommendation.upper_bound) if bounds else None,
             uncapped=recommendation.uncapped_target,
         )
 
@@ -78,7 +79,7 @@ def fit_pod_range(
 
     Those that are *fixed* never change; the limits of those that are *requests_only* stay as they are.
     """
-    resources = RESOURCES
+    resources: tuple[str, ...] = RESOURCES
     if rules.spare_unmanaged_containers:
         resources = tuple(name for name in RESOURCES if _breaks_as_written(name, names, actual, item))
     if resources:

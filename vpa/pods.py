@@ -51,10 +51,12 @@ def desired(
     room: Room | None = None,
     *,
     rules: Rules,
+    bounds: bool = True,
 ) -> Desired:
     """The sizes that *vpa* wants for *pod*, whatever its update mode.
 
-    *room* is what the largest node that may run the pod can hold of it, in nanos by resource.
+    *room* is what the largest node that may run the pod can hold of it, in nanos by resource. *bounds* False
+    leaves lower and upper bounds out, which new pods do not need.
     """
     names = [container.name for container in pod.spec.containers or ()]
     if rules.leave_alone and is_mirror(pod):
@@ -66,7 +68,7 @@ def desired(
     if recommendation is None:
         return Desired([Sizes(name, {}, {}, []) for name in names], [], reason=_no_recommendation(vpa))
     actual = actual_resources(pod)
-    found = capped(vpa, pod, limit_ranges, rules=rules, actual=actual)
+    found = capped(vpa, pod, limit_ranges, rules=rules, actual=actual, bounds=bounds)
     entries = found.recommendations or []
     parts = _sizes(names, vpa, actual, entries, found.notes, limit_ranges, rules)
     result = Desired(parts, entries, caps=found.caps, left_alone=found.left_alone)
