@@ -30,7 +30,7 @@ MEASURED = 5
 
 
 class Load:
-    """Seeded usage: log-normal levels per container, noise and a few spikes per tick, jittered scrape times."""
+    """Seeded usage: log-normal levels per container, noise per tick, a scrape time of its own for each."""
 
     def __init__(self, containers: int) -> None:
         self.random = np.random.default_rng(1)

@@ -31,7 +31,7 @@ class CheckpointError(ValueError):
     """A checkpoint that cannot be used; the message says why."""
 
 
-class MalformedCheckpoint(CheckpointError):
+class MalformedCheckpointError(CheckpointError):
     """A checkpoint whose fields have the wrong types, so that it cannot even be read."""
 
 
@@ -67,13 +67,13 @@ def name(vpa: str, container: str) -> str:
 def decode(status: str | bytes | Mapping[str, Any] | None) -> State:
     """Read a checkpoint's status, from JSON text or from plain data, as strictly as upstream does.
 
-    Field names match in any case; a wrong type is a :class:`MalformedCheckpoint` naming the field.
+    Field names match in any case; a wrong type is a :class:`MalformedCheckpointError` naming the field.
     """
     if isinstance(status, str | bytes):
         try:
             status = json.loads(status)
         except ValueError as error:
-            raise MalformedCheckpoint(f"status is not JSON: {error}") from None
+            raise MalformedCheckpointError(f"status is not JSON: {error}") from None
     fields = _fields(status, "status")
     return State(
         version=_version(fields.get("version")),
@@ -89,7 +89,7 @@ def _fields(value: Any, where: str) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise MalformedCheckpoint(f"{where} is not an object")
+        raise MalformedCheckpointError(f"{where} is not an object")
     return {str(key).lower(): entry for key, entry in value.items()}
 
 
@@ -97,7 +97,7 @@ def _version(value: Any) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise MalformedCheckpoint("version is not a text")
+        raise MalformedCheckpointError("version is not a text")
     return value
 
 
@@ -105,18 +105,18 @@ def _time(value: Any, where: str) -> int:
     if value is None:
         return NEVER
     if not isinstance(value, str):
-        raise MalformedCheckpoint(f"{where} is not a time")
+        raise MalformedCheckpointError(f"{where} is not a time")
     try:
         return times.parse(value)
     except ValueError as error:
-        raise MalformedCheckpoint(f"{where}: {error}") from None
+        raise MalformedCheckpointError(f"{where}: {error}") from None
 
 
 def _whole(value: Any, where: str, least: int, most: int) -> int:
     if value is None:
         return 0
     if type(value) is not int or not least <= value <= most:
-        raise MalformedCheckpoint(f"{where} is not a whole number from {least} to {most}")
+        raise MalformedCheckpointError(f"{where} is not a whole number from {least} to {most}")
     return value
 
 
@@ -126,10 +126,10 @@ def _histogram(value: Any, where: str) -> Saved:
     if total is None:
         total = 0.0
     if type(total) not in (int, float) or not math.isfinite(total):
-        raise MalformedCheckpoint(f"{where}.totalWeight is not a number")
+        raise MalformedCheckpointError(f"{where}.totalWeight is not a number")
     weights = fields.get("bucketweights")
     if weights is not None and not isinstance(weights, Mapping):
-        raise MalformedCheckpoint(f"{where}.bucketWeights is not an object")
+        raise MalformedCheckpointError(f"{where}.bucketWeights is not an object")
     buckets = {
         _bucket(key, where): _whole(weight, f"{where}.bucketWeights[{key}]", 0, 2**32 - 1)
         for key, weight in (weights or {}).items()
@@ -145,7 +145,7 @@ def _bucket(key: Any, where: str) -> int:
     digits = str(key)[1:] if str(key)[:1] in "+-" else str(key)
     number = int(key) if digits.isascii() and digits.isdigit() else None
     if number is None or not INT64_MIN <= number <= INT64_MAX:
-        raise MalformedCheckpoint(f'{where}.bucketWeights: "{key}" is not a bucket number')
+        raise MalformedCheckpointError(f'{where}.bucketWeights: "{key}" is not a bucket number')
     return number
 
 
@@ -233,8 +233,10 @@ def encode_peaks(peaks: Iterable[RunningPeak], status: Mapping[str, Any]) -> str
     return msgspec.json.encode({"status": status["lastUpdateTime"], "peaks": list(peaks)}).decode()
 
 
-def decode_peaks(annotations: Mapping[str, str] | None, status: Mapping[str, Any] | None) -> list[RunningPeak]:
-    """The running peaks beside a checkpoint's status; none where the annotation is missing or not of this status."""
+def decode_peaks(
+    annotations: Mapping[str, str] | None, status: Mapping[str, Any] | None
+) -> list[RunningPeak]:
+    """The running peaks beside a checkpoint's status; none without an annotation made for this status."""
     text = (annotations or {}).get(PEAKS_ANNOTATION)
     if text is None:
         return []
@@ -251,7 +253,7 @@ class _Peaks(msgspec.Struct):
 
 
 def restore_peaks(usage: Usage, row: int, peaks: Iterable[RunningPeak], instances: Mapping[str, int]) -> None:
-    """Add running peaks to a loaded row; a pod that still lives goes on with its window, others close theirs."""
+    """Add running peaks to a loaded row; a pod that still lives goes on with its window."""
     for peak in peaks:
         amount = max(peak.memory_peak, peak.oom_peak)
         usage.memory.add(

@@ -6,7 +6,7 @@ to it or not. Changing an entry keeps ``lastTransitionTime`` while its status st
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 
 from vpa.objects.autoscalers import Condition
@@ -17,6 +17,7 @@ NO_PODS_MATCHED = "NoPodsMatched"
 FETCHING_HISTORY = "FetchingHistory"
 CONFIG_DEPRECATED = "ConfigDeprecated"
 CONFIG_UNSUPPORTED = "ConfigUnsupported"
+CONFLICT = "Conflict"
 
 TRUE = "True"
 FALSE = "False"
@@ -76,7 +77,7 @@ def of_recommendation(*, provided: bool, pods: int) -> dict[str, Condition | Non
 
 
 def low_confidence(days: float) -> dict[str, Condition | None]:
-    """``LowConfidence`` while less than a day of data is known; *days* is the least confidence of a container."""
+    """``LowConfidence`` while less than a day is known; *days* is the least confidence of a container."""
     if days >= 1:
         return {LOW_CONFIDENCE: None}
     return {
@@ -85,6 +86,23 @@ def low_confidence(days: float) -> dict[str, Condition | None]:
             status=TRUE,
             reason="LessThanADay",
             message="Less than a day of usage is known, so the bounds are still wide",
+        )
+    }
+
+
+def conflict(name: str, rivals: Collection[str]) -> dict[str, Condition | None]:
+    """``Conflict`` where several VPAs match the same pods; *rivals*: all their names, the winner first."""
+    if not rivals:
+        return {CONFLICT: None}
+    winner = next(iter(rivals))
+    others = ", ".join(sorted(set(rivals) - {name}))
+    holds = "this one is the oldest and holds" if winner == name else f"{winner} is the oldest and holds"
+    return {
+        CONFLICT: Condition(
+            type=CONFLICT,
+            status=TRUE,
+            reason=CONFLICT,
+            message=f"The same pods are matched by {others}; {holds}. Delete one, or change its target",
         )
     }
 

@@ -6,7 +6,6 @@ trace over one row; both go through :func:`estimate`, so an explanation shows th
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -27,25 +26,36 @@ TARGET = "target"
 LOWER_BOUND = "lowerBound"
 UPPER_BOUND = "upperBound"
 BOUNDS = (TARGET, LOWER_BOUND, UPPER_BOUND)
+_LOWER, _UPPER = 1, 2
 
 _MINUTE = 60 * 10**9
 
 
-class Step(NamedTuple):
-    """One step of one number: its name and the amount after it, ``int64[rows]``."""
+PERCENTILE = "percentile"
+MARGIN = "margin"
+CONFIDENCE = "confidence"
+MINIMUM = "minimum"
 
-    bound: str
+
+class Step(NamedTuple):
+    """One step of a resource's numbers: its name, and the amounts after it, ``int64[3, rows]`` by bound."""
+
     name: str
     after: Ints
 
 
-@dataclass(frozen=True)
+@dataclass
 class Trace:
-    """What :func:`estimate` leaves behind when asked: where percentiles stopped, confidence, all steps."""
+    """What one pass leaves behind when asked: where percentiles stopped, the confidence, and all steps."""
 
-    stops: list[Buckets] = field(default_factory=list)
-    confidence: list[Floats] = field(default_factory=list)
+    stops: Buckets = field(default_factory=lambda: np.zeros((3, 0), dtype=np.int64))
+    confidence: Floats = field(default_factory=lambda: np.zeros(0))
     steps: list[Step] = field(default_factory=list)
+
+    def note(self, name: str, amounts: Ints) -> Ints:
+        """Keep a step's outcome; gives the amounts back."""
+        self.steps.append(Step(name, amounts.copy()))
+        return amounts
 
 
 def bank_of(usage: Usage, resource: str) -> HistogramBank:
@@ -55,9 +65,12 @@ def bank_of(usage: Usage, resource: str) -> HistogramBank:
 
 def percentiles(settings: Estimation, resource: str) -> Floats:
     """Percentile of target, lower and upper bound, ``float64[3]``."""
-    names = ("target_{}_percentile", "recommendation_lower_bound_{}_percentile")
-    names += ("recommendation_upper_bound_{}_percentile",)
-    return np.array([getattr(settings, name.format(resource)) for name in names])
+    names = (
+        f"target_{resource}_percentile",
+        f"recommendation_lower_bound_{resource}_percentile",
+        f"recommendation_upper_bound_{resource}_percentile",
+    )
+    return np.array([getattr(settings, name) for name in names])
 
 
 def percentile_amounts(layout: Layout, stops: Buckets) -> Ints:
@@ -71,7 +84,7 @@ def add_margin(amounts: Ints, fraction: float) -> Ints:
 
 
 def confidence(usage: Usage, rows: Ints, interval: int) -> Floats:
-    """How much history there is, in intervals (a day): the less of its length and of its samples, one a minute."""
+    """How much history there is, in intervals: the less of its length and its samples, one a minute."""
     known = usage.first_sample[rows] != NEVER
     span = np.where(known, usage.last_sample[rows] - np.where(known, usage.first_sample[rows], 0), 0)
     by_length = span.astype(np.float64) / interval
@@ -118,21 +131,18 @@ def estimate(
     stops = bank.percentile_buckets(rows, percentiles(settings, resource))
     interval = settings.confidence_interval_cpu if resource == CPU else settings.confidence_interval_memory
     trust = confidence(usage, rows, interval)
-    widen: dict[str, Callable[[Ints, Floats], Ints]] = {LOWER_BOUND: widen_down, UPPER_BOUND: widen_up}
-    result = np.empty(stops.shape, dtype=np.int64)
+    amounts = percentile_amounts(bank.layout, stops)
     if trace is not None:
-        trace.stops.append(stops)
-        trace.confidence.append(trust)
-
-    def note(bound: str, name: str, amounts: Ints) -> Ints:
-        if trace is not None:
-            trace.steps.append(Step(bound, name, amounts))
-        return amounts
-
-    for index, bound in enumerate(BOUNDS):
-        amounts = note(bound, "percentile", percentile_amounts(bank.layout, stops[index]))
-        amounts = note(bound, "margin", add_margin(amounts, settings.recommendation_margin_fraction))
-        if bound in widen:
-            amounts = note(bound, "confidence", widen[bound](amounts, trust))
-        result[index] = note(bound, "minimum", np.maximum(amounts, minimum))
-    return result
+        trace.stops, trace.confidence = stops, trust
+        trace.note(PERCENTILE, amounts)
+    amounts = add_margin(amounts, settings.recommendation_margin_fraction)
+    if trace is not None:
+        trace.note(MARGIN, amounts)
+    amounts[_LOWER] = widen_down(amounts[_LOWER], trust)
+    amounts[_UPPER] = widen_up(amounts[_UPPER], trust)
+    if trace is not None:
+        trace.note(CONFIDENCE, amounts)
+    np.maximum(amounts, minimum, out=amounts)
+    if trace is not None:
+        trace.note(MINIMUM, amounts)
+    return amounts

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from vpa import batches, numerics
 from vpa.buckets import COUNT, EPSILON, LAST, Buckets, Layout
+from vpa.flags import show_float
 from vpa.numerics import Floats, Ints
 
 NEVER = numerics.INT64_MIN
@@ -324,7 +325,7 @@ class HistogramBank:
     def load(self, row: int, saved: Saved) -> None:
         """Add a saved histogram to a row, normally a new one; a :class:`LoadError` changes nothing."""
         if saved.total < 0:
-            raise LoadError(f"cannot load checkpoint with negative weight {numerics.text(saved.total)}")
+            raise LoadError(f"cannot load checkpoint with negative weight {show_float(saved.total)}")
         for bucket in saved.weights:
             if bucket >= COUNT:
                 raise LoadError(f"checkpoint has bucket {bucket} that is exceeding histogram buckets {COUNT}")

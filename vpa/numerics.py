@@ -8,7 +8,6 @@ checkpoint weight. These are the same sequences of IEEE double operations (amd64
 from __future__ import annotations
 
 import math
-from decimal import Decimal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,13 +115,3 @@ def scale(amounts: Ints, factor: Floats | float) -> Ints:
     """``amount × factor`` as upstream scales: in floats, then :func:`to_amounts`."""
     with np.errstate(invalid="ignore", over="ignore"):
         return to_amounts(amounts.astype(np.float64) * factor)
-
-
-def text(x: float) -> str:
-    """A float as Go's ``%v`` prints it: shortest digits, an exponent from a million on and below 1e-4."""
-    digits = Decimal(repr(x))
-    if -4 <= digits.adjusted() < 6:
-        return f"{digits.normalize():f}"
-    mantissa, exponent = f"{digits.normalize():e}".split("e")
-    sign, size = exponent[0], int(exponent[1:])
-    return f"{mantissa}e{sign}{size:02d}"

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vpa import estimators, policies
+from vpa.durations import DAY
 from vpa.estimators import BOUNDS, CPU, MEMORY, RESOURCES
 from vpa.numerics import INT64_MAX, Ints
 from vpa.objects.autoscalers import ContainerRecommendation, Recommendation, VerticalPodAutoscaler
@@ -27,6 +28,12 @@ from vpa.usage import Slots, Usage
 UNCAPPED_TARGET = "uncappedTarget"
 INTEGER_CPU_PREFIX = "vpa-post-processor.kubernetes.io/"
 INTEGER_CPU_SUFFIX = "_integerCPU"
+
+ROUNDING = "rounding"
+HUMANIZING = "humanizing"
+WHOLE_CORES = "whole cores"
+MIN_ALLOWED = "minAllowed"
+MAX_ALLOWED = "maxAllowed"
 
 NOT_CAPPED, CAPPED_TO_MIN, CAPPED_TO_MAX = 0, 1, 2
 _NO_VIEWS: Mapping[int, tuple[int, ...]] = MappingProxyType({})
@@ -87,7 +94,7 @@ class Pass:
 
 
 def allowed(vpa: VerticalPodAutoscaler, container: str, resource: str, settings: Estimation) -> Limits:
-    """The range that policy and flags allow; the policy's own maximum wins over the flag's, even if larger."""
+    """The range that policy and flags allow; the policy's own maximum wins over the flag's."""
     policy = policies.container_policy(vpa.spec.resource_policy, container)
     lows: ResourceList = (policy and policy.min_allowed) or {}
     highs: ResourceList = (policy and policy.max_allowed) or {}
@@ -124,7 +131,7 @@ def round_up(amounts: Ints, multiple: int) -> Ints:
 
 
 def humanize(amount: int) -> Quantity:
-    """Bytes with two decimals in the largest fitting unit, read back as a quantity (``--humanize-memory``)."""
+    """Bytes with two decimals in the largest fitting unit, read back (``--humanize-memory``)."""
     for unit, suffix in ((1 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki")):
         if amount >= unit:
             return Quantity.parse(f"{amount / unit:.2f}{suffix}")
@@ -204,6 +211,13 @@ class Roster:
         """The containers of a registered VPA, by name."""
         return self._vpas[key].containers
 
+    def confidence(self, key: Hashable) -> float:
+        """How many days of data the VPA's containers have, the least of them; 0 without containers."""
+        rows = self._row[[container.slot for container in self._vpas[key].containers]]
+        if len(rows) == 0:
+            return 0.0
+        return float(estimators.confidence(self.usage, rows, DAY).min())
+
     def row(self, container: Container) -> int:
         """The row that a container's numbers come from; a merged one is up to date after :meth:`finals`."""
         return int(self._row[container.slot])
@@ -273,21 +287,21 @@ class Roster:
             settings=settings,
             trace=trace,
         )
+        note = trace.note if trace is not None else _ignore
         multiple = settings.round_cpu_millicores if resource == CPU else settings.round_memory_bytes
-        rounded = round_up(estimated, multiple)
-        lifted = rounded
+        down = up = note(ROUNDING, round_up(estimated, multiple))
         if resource == MEMORY and settings.humanize_memory:
-            rounded, lifted = _humanized(rounded)
+            down, up = _humanized(up)
+            note(HUMANIZING, up)
         elif resource == CPU and settings.cpu_integer_post_processor_enabled:
             whole = self._integer_cpu[slots]
-            rounded = lifted = np.where(whole, round_up(rounded, 1000), rounded)
-        amounts = np.vstack((lifted, lifted[:1]))
+            down = up = note(WHOLE_CORES, np.where(whole, round_up(up, 1000), up))
         low, high = self._low[resource][slots], self._high[resource][slots]
-        raised = rounded < low
-        capped = np.where(raised, np.uint8(CAPPED_TO_MIN), np.uint8(NOT_CAPPED))
-        bounded = np.where(raised, low, lifted)
+        raised = down < low
+        bounded = note(MIN_ALLOWED, np.where(raised, low, up))
         lowered = bounded > high
-        amounts[:_UNCAPPED] = np.where(lowered, high, bounded)
+        amounts = np.vstack((note(MAX_ALLOWED, np.where(lowered, high, bounded)), up[:1]))
+        capped = np.where(raised, np.uint8(CAPPED_TO_MIN), np.uint8(NOT_CAPPED))
         capped[lowered] = CAPPED_TO_MAX
         return Finals(amounts, capped)
 
@@ -345,6 +359,10 @@ class Roster:
         keys = self._key_of
         important = {keys[slot] for slot in run.slots[clearly].tolist()}
         return important, {keys[slot] for slot in run.slots[slightly & ~clearly].tolist()} - important
+
+
+def _ignore(_name: str, amounts: Ints) -> Ints:
+    return amounts
 
 
 def _humanized(amounts: Ints) -> tuple[Ints, Ints]:

@@ -79,6 +79,9 @@ class Usage:
         )
         self.bump_ratio: Floats = np.full(capacity, self.settings.oom_bump_up_ratio)
         self.min_bump: Floats = np.full(capacity, self.settings.oom_min_bump_up_bytes)
+        self.oom_count: Ints = np.zeros(capacity, dtype=np.int64)
+        self.oom_time: Ints = np.full(capacity, NEVER, dtype=np.int64)  # of the last OOM
+        self.oom_memory: Ints = np.zeros(capacity, dtype=np.int64)  # what the last OOM counted as
         self._rows = Slots()
         # One element per instance.
         self.row: Ints = np.zeros(capacity, dtype=np.int64)
@@ -114,6 +117,7 @@ class Usage:
         self.first_sample[rows] = NEVER
         self.last_sample[rows] = NEVER
         self.sample_count[rows] = 0
+        self.oom_count[rows] = 0
 
     def free_rows(self, rows: Ints) -> None:
         """Clear the rows and let them be used again; no instance may feed them any more."""
@@ -143,6 +147,9 @@ class Usage:
         self.last_sample = _longer(self.last_sample, capacity, NEVER)
         self.sample_count = _longer(self.sample_count, capacity, 0)
         self.created = _longer(self.created, capacity, NEVER)
+        self.oom_count = _longer(self.oom_count, capacity, 0)
+        self.oom_time = _longer(self.oom_time, capacity, NEVER)
+        self.oom_memory = _longer(self.oom_memory, capacity, 0)
         self.interval = _longer(self.interval, capacity, 0)
         self.interval_count = _longer(self.interval_count, capacity, 0)
         self.bump_ratio = np.append(self.bump_ratio, np.zeros(capacity - len(self.bump_ratio)))
@@ -328,6 +335,9 @@ class Usage:
             return OOMOutcome.FAILED
         self.memory_time[instance] = time
         self._add_peaks(np.array([instance]), np.array([time]), np.array([needed]), oom=True)
+        self.oom_count[row] += 1
+        self.oom_time[row] = time
+        self.oom_memory[row] = needed
         return OOMOutcome.RECORDED
 
     # Rows as wholes
@@ -341,12 +351,17 @@ class Usage:
             self.first_sample[target] = first
         self.last_sample[target] = max(self.last_sample[target], self.last_sample[source])
         self.sample_count[target] += self.sample_count[source]
+        if self.oom_count[source] and self.oom_time[source] >= self.oom_time[target]:
+            self.oom_time[target] = self.oom_time[source]
+            self.oom_memory[target] = self.oom_memory[source]
+        self.oom_count[target] += self.oom_count[source]
 
     def copy(self, source: int, target: int) -> None:
         """Make row *target* equal to row *source*."""
         self.cpu.copy(source, target)
         self.memory.copy(source, target)
-        for column in (self.first_sample, self.last_sample, self.sample_count):
+        own = (self.first_sample, self.last_sample, self.sample_count)
+        for column in (*own, self.oom_count, self.oom_time, self.oom_memory):
             column[target] = column[source]
 
     def subtract_peak(self, row: int, instance: int) -> None:

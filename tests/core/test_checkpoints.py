@@ -61,7 +61,7 @@ def loaded(usage: Usage, status: Any) -> dict[str, Any]:
     row = new_row(usage)
     try:
         read = checkpoints.decode(status)
-    except checkpoints.MalformedCheckpoint:
+    except checkpoints.MalformedCheckpointError:
         return {"unmarshal_error": True}
     try:
         checkpoints.load(usage, row, read)

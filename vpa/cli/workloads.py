@@ -5,6 +5,7 @@ Offline there is no scale subresource to ask, so an owner of an unknown kind cou
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from vpa.budgets import GroupKey, configured_replicas
@@ -12,8 +13,8 @@ from vpa.cli.objects import Objects
 from vpa.gates import FeatureGates
 from vpa.matching import TargetIndex, TargetKey, controller_of, takes_part
 from vpa.objects.autoscalers import VerticalPodAutoscaler
-from vpa.objects.meta import ObjectMeta
-from vpa.objects.pods import Pod
+from vpa.objects.meta import ObjectMeta, OwnerReference
+from vpa.objects.pods import Pod, PodTemplate
 from vpa.objects.workloads import WELL_KNOWN, CronJob, ReplicationController, Workload
 from vpa.rules import Rules
 from vpa.selectors import EVERYTHING, NOTHING, Selector, SelectorError, from_labels, from_object
@@ -42,7 +43,16 @@ class Workloads:
 
     def topmost(self, pod: Pod) -> TargetKey | None:
         """The highest controller that a VPA could target; None if an owner on the way is not known."""
-        key = self._parent(pod.metadata, pod.metadata.namespace, pod.metadata.labels)
+        return self._topmost(self._parent(pod.metadata, pod.metadata.namespace, pod.metadata.labels))
+
+    def topmost_of(self, owner: TargetKey, labels: dict[str, str] | None) -> TargetKey | None:
+        """The same for a pod of the past, of which only its controller, and perhaps its labels, are known."""
+        metadata = ObjectMeta(
+            owner_references=[OwnerReference(kind=owner.kind, name=owner.name, controller=True)]
+        )
+        return self._topmost(self._parent(metadata, owner.namespace, labels))
+
+    def _topmost(self, key: TargetKey | None) -> TargetKey | None:
         found: TargetKey | None = None
         seen: set[TargetKey] = set()
         while key is not None and key not in seen:
@@ -69,11 +79,36 @@ class Workloads:
         return key
 
     def _stand_in(self, replica_set: TargetKey, labels: dict[str, str] | None) -> TargetKey | None:
-        """The Deployment whose name is the ReplicaSet's without its last part, and whose selector matches."""
-        key = TargetKey(replica_set.namespace, "Deployment", replica_set.name.rpartition("-")[0])
-        return key if key in self._known and self._selector(key).matches(labels) else None
+        """The Deployment whose name is the ReplicaSet's without its last part, and whose selector matches.
 
-    def _selector(self, key: TargetKey) -> Selector:
+        Labels that nobody knows (None) match.
+        """
+        key = TargetKey(replica_set.namespace, "Deployment", replica_set.name.rpartition("-")[0])
+        if key not in self._known:
+            return None
+        return key if labels is None or self.selector(key).matches(labels) else None
+
+    def is_known(self, key: TargetKey) -> bool:
+        """Is the controller among the objects? One of an unknown kind is taken to exist."""
+        return key in self._known or key.kind not in WELL_KNOWN
+
+    def parent(self, key: TargetKey) -> TargetKey | None:
+        """The well-known controller above a controller, if there is one."""
+        workload = self._known.get(key)
+        owner = controller_of(workload.metadata) if workload is not None else None
+        if owner is None or owner.kind not in WELL_KNOWN:
+            return None
+        return TargetKey(key.namespace, owner.kind, owner.name)
+
+    def template(self, key: TargetKey) -> PodTemplate | None:
+        """The pod template of a controller, if it is known."""
+        workload = self._known.get(key)
+        if isinstance(workload, CronJob):
+            return workload.spec.job_template.spec.template
+        return workload.spec.template if workload is not None else None
+
+    def selector(self, key: TargetKey) -> Selector:
+        """Which pods are a controller's: nothing for a missing well-known one, everything for other kinds."""
         workload = self._known.get(key)
         if workload is None:
             return NOTHING if key.kind in WELL_KNOWN else EVERYTHING
@@ -81,7 +116,7 @@ class Workloads:
             if isinstance(workload, ReplicationController):
                 return from_labels(workload.spec.selector)
             if isinstance(workload, CronJob):
-                template = workload.spec.job_template.spec.template
+                template = self.template(key)
                 return from_labels(template.metadata.labels if template is not None else None)
             return from_object(workload.spec.selector)
         except SelectorError:
@@ -95,7 +130,7 @@ class Workloads:
         Where none takes part, for example because its mode is Off, the one that would be next.
         """
         key = self.topmost(pod)
-        if key is None or not self._selector(key).matches(pod.metadata.labels):
+        if key is None or not self.selector(key).matches(pod.metadata.labels):
             return None
         matching = self._vpas.at(key)
         taking_part = [
@@ -107,7 +142,7 @@ class Workloads:
             return Choice(taking_part[0], tuple(vpa.metadata.name for vpa in taking_part[1:]))
         return Choice(matching[0]) if matching else None
 
-    def replicas(self, pods: list[Pod], *, rules: Rules) -> dict[GroupKey, int]:
+    def replicas(self, pods: Iterable[Pod], *, rules: Rules) -> dict[GroupKey, int]:
         """How many pods each owner of *pods* wants, as far as it is known."""
         wanted: dict[GroupKey, int] = {}
         for key, workload in self._known.items():
