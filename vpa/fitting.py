@@ -15,7 +15,7 @@ from vpa.capping import BY_LIMIT_RANGE, BY_NODE, BY_POD_RESOURCES, Cap
 from vpa.limit_ranges import Ranges
 from vpa.objects.meta import ResourceList
 from vpa.objects.pods import Pod
-from vpa.scaling import RESOURCES, amount, quantity_of, unit
+from vpa.scaling import MOST, RESOURCES, amount, quantity_of, unit
 from vpa.shares import grow, shrink
 
 NEAR: Final = 10
@@ -284,9 +284,9 @@ class _Fitting:
     def _is_near_enough(self) -> bool:
         """Are all present sizes admissible, and about the wanted ones? Rounding and `NEAR` say how about."""
         present = [self._present(line) for line in self.managed]
-        smallest = min((limit for _, limit in present if limit), default=1)
+        smallest = min((limit for _, limit in present if limit), default=MOST)
         for line, (request, limit) in zip(self.managed, present, strict=True):
-            slack = 1 + -(-line.request // max(smallest, 1))
+            slack = 1 + -(-line.request // smallest)
             if self.placed:
                 slack = max(slack, line.request // NEAR)
             if not request or abs(request - line.request) > slack:
