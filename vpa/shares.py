@@ -35,7 +35,10 @@ def grow(values: Sequence[int], most: Sequence[int | None], total: int) -> list[
         if missing <= 0 or not open_:
             return result
         whole = sum(result[i] for i in open_)
+        left = missing
         for i in open_:
-            more = -(-result[i] * missing // whole)
+            more = min(-(-result[i] * missing // whole), left)
             top = most[i]
-            result[i] = result[i] + more if top is None else min(result[i] + more, top)
+            grown = result[i] + more if top is None else min(result[i] + more, top)
+            left -= grown - result[i]
+            result[i] = grown
