@@ -155,6 +155,9 @@ class Workloads:
                 continue
             key = TargetKey(pod.metadata.namespace, "ReplicaSet", owner.name)
             stand_in = None if key in self._known else self._stand_in(key, pod.metadata.labels)
-            if stand_in is not None and GroupKey(*stand_in) in wanted:
-                wanted.setdefault(GroupKey(*key), wanted[GroupKey(*stand_in)])
+            if stand_in is None:
+                continue
+            count = configured_replicas("ReplicaSet", self._known[stand_in], rules=rules)
+            if count is not None:
+                wanted[GroupKey(*key)] = count
         return wanted
