@@ -11,14 +11,16 @@ from vpa.fitting import Sizes
 from vpa.gates import FeatureGates
 from vpa.limit_ranges import Ranges
 from vpa.modes import OFF, RECREATE, update_mode
+from vpa.nodes_fit import Rooms
 from vpa.objects.autoscalers import VerticalPodAutoscaler
 from vpa.objects.meta import ResourceList
 from vpa.objects.pods import Container, Pod
-from vpa.pods import Desired, Room, desired
+from vpa.pods import Desired
 from vpa.policies import is_off
 from vpa.quantities import Quantity
 from vpa.reasons import Reason, Refusal
 from vpa.rules import Rules
+from vpa.sizing import sized
 
 UPDATES_ANNOTATION: Final = "vpaUpdates"
 OBSERVED_ANNOTATION: Final = "vpaObservedContainers"
@@ -48,14 +50,19 @@ class Terms:
 
 
 def admit(
-    pod: Pod, vpa: VerticalPodAutoscaler, limit_ranges: Ranges, room: Room | None = None, *, terms: Terms
+    pod: Pod,
+    vpa: VerticalPodAutoscaler,
+    limit_ranges: Ranges,
+    *,
+    terms: Terms,
+    cap_to: Rooms | None = None,
 ) -> Admission:
-    """The patch for a pod that is being created under *vpa*.
+    """The patch for a pod that is being created under *vpa*; *cap_to* are the nodes that have to hold it.
 
     A boost that makes no sense is a `BoostError` under upstream's rules.
     """
     rules = terms.rules
-    wanted = desired(pod, vpa, limit_ranges, room, rules=rules, bounds=False)
+    wanted = sized(pod, vpa, limit_ranges, rules=rules, cap_to=cap_to, bounds=False)
     off = update_mode(vpa, default=terms.default_mode) == OFF
     if wanted.reason is not None and wanted.reason.reason is Reason.MIRROR_POD:
         return Admission(reason=wanted.reason, desired=wanted)
@@ -65,9 +72,9 @@ def admit(
     patch: list[Operation] = []
     if pod.metadata.annotations is None:
         patch.append(_add("/metadata/annotations", {}))
-    sized = _containers(pod, vpa, wanted, terms, patch)
-    reason = None if sized else _reason(wanted, vpa, off)
-    if off and not sized and rules.only_useful_patches:
+    changed = _containers(pod, vpa, wanted, terms, patch)
+    reason = None if changed else _reason(wanted, vpa, off)
+    if off and not changed and rules.only_useful_patches:
         return Admission(reason=reason, desired=wanted)
     names = ", ".join(container.name for container in pod.spec.containers or ())
     patch.append(_add_annotation(OBSERVED_ANNOTATION, names))
@@ -87,7 +94,7 @@ def _containers(
     actual = actual_resources(pod)
     boosting = terms.gates.cpu_startup_boost
     texts = []
-    sized = False
+    changed = False
     for index, (container, sizes) in enumerate(
         zip(pod.spec.containers or (), wanted.containers, strict=True)
     ):
@@ -99,7 +106,7 @@ def _containers(
         operations: list[Operation] = []
         base = f"/spec/containers/{index}/resources"
         useful = bool(sizes.requests or sizes.limits)
-        sized = sized or useful
+        changed = changed or useful
         if requests is None and limits is None and (useful or not terms.rules.only_useful_patches):
             operations.append(_add(base, {}))
         notes = list(sizes.notes)
@@ -111,7 +118,7 @@ def _containers(
     if texts:
         summary = f"Pod resources updated by {vpa.metadata.name}: {'; '.join(texts)}"
         patch.append(_add_annotation(UPDATES_ANNOTATION, summary))
-    return sized
+    return changed
 
 
 def _boost(

@@ -13,10 +13,16 @@ from vpa.rules import Rules
 
 
 def sized(
-    pod: Pod, vpa: VerticalPodAutoscaler, ranges: Ranges, *, rules: Rules, cap_to: Rooms | None = None
+    pod: Pod,
+    vpa: VerticalPodAutoscaler,
+    ranges: Ranges,
+    *,
+    rules: Rules,
+    cap_to: Rooms | None = None,
+    bounds: bool = True,
 ) -> Desired:
     """What *pod* should look like; with *cap_to* no larger than the roomiest node that it may run on."""
-    result = desired(pod, vpa, ranges, rules=rules)
+    result = desired(pod, vpa, ranges, rules=rules, bounds=bounds)
     if not cap_to:
         return result
     after = resized(pod, wanted_resources(pod, result.containers))
@@ -24,7 +30,9 @@ def sized(
     if cap_to.fits(after, need):
         return result
     largest = cap_to.largest(after, need)
-    return result if largest is None else desired(pod, vpa, ranges, room=largest[1], rules=rules)
+    if largest is None:
+        return result
+    return desired(pod, vpa, ranges, room=largest[1], rules=rules, bounds=bounds)
 
 
 def wanted_resources(pod: Pod, sizes: list[Sizes]) -> dict[str, Resources]:

@@ -8,6 +8,7 @@ import jsonpatch
 
 from vpa.gates import FeatureGates
 from vpa.limit_ranges import Ranges, ranges_of
+from vpa.nodes_fit import Rooms
 from vpa.objects import meta
 from vpa.objects.autoscalers import VerticalPodAutoscaler
 from vpa.objects.limits import LimitRange
@@ -70,7 +71,7 @@ def admitted(
     *limit_ranges: Data,
     rules: Rules = SAFE,
     gates: str = "",
-    room: dict[str, int] | None = None,
+    cap_to: Rooms | None = None,
     **terms: Any,
 ) -> tuple[Data, Admission]:
     """(the pod as the webhook makes it, what the webhook did)."""
@@ -78,8 +79,8 @@ def admitted(
         a_pod(pod_data),
         a_vpa(vpa_data),
         the_ranges(*limit_ranges, rules=rules),
-        room,
         terms=Terms(rules=rules, gates=FeatureGates.parse(gates), **terms),
+        cap_to=cap_to,
     )
     result: Data = jsonpatch.apply_patch(pod_data, done.patch)
     return result, done

@@ -21,6 +21,9 @@ from tests.core.pods import (
     the_ranges,
     vpa,
 )
+from vpa.nodes_fit import Rooms
+from vpa.objects import meta
+from vpa.objects.nodes import Node
 from vpa.pods import desired
 from vpa.reasons import Reason
 
@@ -275,7 +278,12 @@ def test_a_limit_that_would_not_fit_in_64_bits_stays() -> None:
 
 def test_the_room_of_a_node_bounds_the_whole_pod() -> None:
     whole = pod(container("a", {"cpu": "1"}, {"cpu": "2"}), container("b", {"cpu": "1"}))
-    result, done = admitted(whole, vpa({"a": {"cpu": "6"}, "b": {"cpu": "2"}}), room={"cpu": 4 * 10**9})
+    small, large = (
+        meta.convert({"metadata": {"name": name}, "status": {"allocatable": {"cpu": cpu}}}, Node)
+        for name, cpu in (("small", "2"), ("large", "4"))
+    )
+    wanted = vpa({"a": {"cpu": "6"}, "b": {"cpu": "2"}})
+    result, done = admitted(whole, wanted, cap_to=Rooms([small, large]))
     assert sizes(result) == [({"cpu": "3"}, {"cpu": "6"}), ({"cpu": "1"}, {})]
     assert done.desired is not None
     cap = done.desired.capped_by("a", "cpu")
