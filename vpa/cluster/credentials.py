@@ -308,7 +308,7 @@ async def _of_context(
     own = {key: account.pop(key) for key in ("exec", "tokenFile", "auth-provider") if _is_ours(account, key)}
 
     configuration = _new_configuration()
-    loader = KubeConfigLoader(_only(config, cluster, user, account))
+    loader = KubeConfigLoader(_only(config, cluster, user, account), config_base_path=None)
     await loader.load_and_set(configuration)
 
     def save() -> None:
