@@ -37,6 +37,10 @@ class Serving(Group):
 
     address: str = flag("", "Where /metrics and /health-check are served.")
     profiling: bool = flag(False, "Serve /debug/pprof/ beside the metrics.")
+    authenticate_metrics: bool = flag(
+        False,
+        "Serve /metrics and /debug/pprof/ only to bearers of a token that the API server lets get them.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

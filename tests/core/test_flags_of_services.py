@@ -169,8 +169,15 @@ OURS = {
         "checkpoints",
         "cap-to-node",
     }
-    | {"usage-source", "history-cpu-rule", "history-preset", "log-format"},
-    "updater": {"compatibility", "default-update-mode", "ignore-hpa", "cap-to-node", "log-format"},
+    | {"usage-source", "history-cpu-rule", "history-preset", "log-format", "authenticate-metrics"},
+    "updater": {
+        "compatibility",
+        "default-update-mode",
+        "ignore-hpa",
+        "cap-to-node",
+        "log-format",
+        "authenticate-metrics",
+    },
     "admission": {
         "compatibility",
         "default-update-mode",
@@ -179,6 +186,7 @@ OURS = {
         "certificates-secret",
         "webhook-configuration",
         "log-format",
+        "authenticate-metrics",
     },
 }
 

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import sys
 from collections.abc import AsyncIterator
+from http import HTTPStatus
 
 import aiohttp
 import pytest
@@ -151,3 +152,31 @@ def test_secrets_among_the_arguments_are_not_shown() -> None:
         "--prometheus-headers=***",
         "-v=4",
     ]
+
+
+async def test_with_a_guard_only_the_health_check_is_open_to_everybody(
+    session: aiohttp.ClientSession, health: Health
+) -> None:
+    asked: list[tuple[str, str]] = []
+
+    async def guard(token: str, path: str) -> HTTPStatus:
+        asked.append((token, path))
+        return HTTPStatus.OK if token == "good" else HTTPStatus.FORBIDDEN
+
+    serving = endpoints.serving(
+        address="127.0.0.1:0", registry=CollectorRegistry(), health=health, profile=True, guard=guard
+    )
+    async with serving as port:
+        base = f"http://127.0.0.1:{port}"
+        statuses = {}
+        for path in ("/health-check", "/metrics", "/debug/pprof/", "/nowhere"):
+            for authorization in ("", "Bearer good", "bearer good", "Basic good", "Bearer bad"):
+                headers = {"Authorization": authorization} if authorization else {}
+                async with session.get(base + path, headers=headers) as answer:
+                    statuses[path, authorization] = answer.status
+        assert {status for (path, _), status in statuses.items() if path == "/health-check"} == {200}
+        for path in ("/metrics", "/debug/pprof/"):
+            assert [statuses[path, each] for each in ("Bearer good", "bearer good")] == [200, 200]
+            assert [statuses[path, each] for each in ("", "Basic good", "Bearer bad")] == [403, 403, 403]
+        assert statuses["/nowhere", ""] == 403, "a stranger does not learn what is served"
+    assert {path for _, path in asked} == {"/metrics", "/debug/pprof/", "/nowhere"}

@@ -32,6 +32,8 @@ leases
     ``LeadershipLostError``.
 heartbeats
     The admission controller's status lease: ``Heartbeat.run``, ``read``, ``is_alive``.
+reviews
+    ``Reviews``: whether a bearer token may get a path of ours, by TokenReview and SubjectAccessReview.
 workloads
     ``Workloads``: records of the seven well-known kinds, from copies (``reflector``) or asked for;
     ``OwnerKey``, ``controller_of``.

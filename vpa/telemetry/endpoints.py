@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
@@ -14,6 +16,11 @@ from prometheus_client.registry import CollectorRegistry
 
 from vpa.telemetry import exposition, profiling
 from vpa.telemetry.health import Health
+
+HEALTH_CHECK = "/health-check"
+
+Guard = Callable[[str, str], Awaitable[HTTPStatus]]
+"""Bearer token (or empty) and path → 200 when that path may be served, else the status of the refusal."""
 
 
 class AddressError(Exception):
@@ -31,11 +38,16 @@ def new_registry() -> CollectorRegistry:
 
 @asynccontextmanager
 async def serving(
-    *, address: str, registry: CollectorRegistry, health: Health, profile: bool = False
+    *,
+    address: str,
+    registry: CollectorRegistry,
+    health: Health,
+    profile: bool = False,
+    guard: Guard | None = None,
 ) -> AsyncIterator[int]:
     """Serve while the block runs; gives the port. `AddressError` if *address* (``host:port``) is not free."""
     host, port = parse_address(address)
-    app = application(registry=registry, health=health, profile=profile)
+    app = application(registry=registry, health=health, profile=profile, guard=guard)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
@@ -49,8 +61,10 @@ async def serving(
         await runner.cleanup()
 
 
-def application(*, registry: CollectorRegistry, health: Health, profile: bool = False) -> web.Application:
-    """The routes."""
+def application(
+    *, registry: CollectorRegistry, health: Health, profile: bool = False, guard: Guard | None = None
+) -> web.Application:
+    """The routes; with a *guard* only ``/health-check`` is open to everybody."""
 
     async def metrics(request: web.Request) -> web.Response:
         response = web.Response(
@@ -63,9 +77,9 @@ def application(*, registry: CollectorRegistry, health: Health, profile: bool = 
         error = health.error()
         return web.Response(text=error or "OK", status=500 if error else 200)
 
-    app = web.Application()
+    app = web.Application(middlewares=[] if guard is None else [_guarded(guard)])
     app.router.add_get("/metrics", metrics)
-    app.router.add_get("/health-check", health_check)
+    app.router.add_get(HEALTH_CHECK, health_check)
     if profile:
         app.router.add_get("/debug/pprof/", _index)
         app.router.add_get("/debug/pprof/cmdline", _cmdline)
@@ -80,6 +94,19 @@ def parse_address(address: str) -> tuple[str | None, int]:
     if not colon or not port.isdecimal() or int(port) > 65535 or (":" in host and not host.startswith("[")):
         raise AddressError(f'the address "{address}" must be host:port or :port')
     return host.strip("[]") or None, int(port)
+
+
+def _guarded(guard: Guard) -> Middleware:
+    @web.middleware
+    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.path != HEALTH_CHECK:
+            scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+            status = await guard(token.strip() if scheme.lower() == "bearer" else "", request.path)
+            if status is not HTTPStatus.OK:
+                return web.Response(status=status, text=f"{status.phrase}\n")
+        return await handler(request)
+
+    return middleware
 
 
 async def _index(request: web.Request) -> web.Response:

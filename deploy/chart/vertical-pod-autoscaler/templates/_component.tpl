@@ -293,8 +293,11 @@ subjects:
 {{- end -}}
 
 {{- define "vpa.metricsAuthenticationRule" -}}
-# --metrics-authentication
+# --authenticate-metrics
 - apiGroups: ["authentication.k8s.io"]
   resources: ["tokenreviews"]
+  verbs: ["create"]
+- apiGroups: ["authorization.k8s.io"]
+  resources: ["subjectaccessreviews"]
   verbs: ["create"]
 {{- end -}}

@@ -1,0 +1,88 @@
+"""Metrics behind authentication: the API server says who may read them."""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+
+import aiohttp
+import pytest
+from prometheus_client.registry import CollectorRegistry
+
+from tests.testbed.accounts import ServiceAccount
+from tests.testbed.cluster import Cluster
+from vpa.cluster.connection import Connection
+from vpa.cluster.reviews import Reviews
+from vpa.durations import Duration
+from vpa.telemetry import endpoints
+from vpa.telemetry.health import Health
+
+REVIEWS = [
+    {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
+    {"apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"]},
+]
+
+
+@pytest.fixture
+def service(cluster: Cluster, namespace: str) -> ServiceAccount:
+    """One of our services, with the permissions that the flag needs and no others."""
+    account = cluster.service_account(namespace, "service")
+    account.grant(REVIEWS)
+    return account
+
+
+@pytest.fixture
+def scraper(cluster: Cluster, namespace: str) -> ServiceAccount:
+    """Somebody who may read metrics."""
+    account = cluster.service_account(namespace, "scraper")
+    account.grant([{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}])
+    return account
+
+
+async def test_only_a_caller_that_may_get_the_path_reads_metrics(
+    cluster: Cluster, namespace: str, service: ServiceAccount, scraper: ServiceAccount
+) -> None:
+    stranger = cluster.service_account(namespace, "stranger")
+    async with (
+        await Connection.open(kubeconfig=str(service.kubeconfig)) as connection,
+        endpoints.serving(
+            address="127.0.0.1:0",
+            registry=CollectorRegistry(),
+            health=Health(Duration.of(minutes=1)),
+            guard=Reviews(connection),
+        ) as port,
+        aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session,
+    ):
+
+        async def status(path: str, token: str | None) -> int:
+            headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+            async with session.get(path, headers=headers) as answer:
+                return answer.status
+
+        assert await status("/metrics", scraper.token) == 200
+        assert await status("/metrics", stranger.token) == 403
+        assert await status("/metrics", "made.up.token") == 401
+        assert await status("/metrics", None) == 401
+        assert await status("/health-check", None) == 200
+
+
+async def test_an_answer_is_remembered_for_a_minute(service: ServiceAccount, scraper: ServiceAccount) -> None:
+    now = [0.0]
+    async with await Connection.open(kubeconfig=str(service.kubeconfig)) as connection:
+        reviews = Reviews(connection, clock=lambda: now[0])
+        for _ in range(3):
+            assert await reviews(scraper.token, "/metrics") is HTTPStatus.OK
+        assert connection.requests["POST", 201] == 2
+        now[0] = 61.0
+        assert await reviews(scraper.token, "/metrics") is HTTPStatus.OK
+        assert connection.requests["POST", 201] == 4
+
+
+async def test_without_the_permission_to_ask_nobody_is_let_in_and_the_process_goes_on(
+    cluster: Cluster, namespace: str, scraper: ServiceAccount
+) -> None:
+    bare = cluster.service_account(namespace, "bare")
+    async with await Connection.open(kubeconfig=str(bare.kubeconfig)) as connection:
+        reviews = Reviews(connection)
+        answers = await asyncio.gather(*(reviews(scraper.token, f"/{n}") for n in range(8)))
+        assert set(answers) == {HTTPStatus.SERVICE_UNAVAILABLE}
