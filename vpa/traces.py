@@ -71,7 +71,7 @@ class _Reasons:
         if name == estimators.PERCENTILE:
             return self._percentile(index)
         if name == estimators.MARGIN:
-            return f"+ {settings.recommendation_margin_fraction:.4g} of it as safety margin"
+            return f"+ {100 * settings.recommendation_margin_fraction:.4g} % safety margin"
         if name == estimators.CONFIDENCE:
             return self._confidence(index)
         if name == estimators.MINIMUM:
@@ -89,20 +89,17 @@ class _Reasons:
     def _percentile(self, index: int) -> str:
         stop = int(self.trace.stops[index, 0])
         share = 100 * float(estimators.percentiles(self.roster.settings, self.resource)[index])
-        what = "CPU use" if self.resource == CPU else "daily memory peaks"
-        if stop < 0:
-            return f"no {what} known"
-        return f"{share:.4g} % of {what} lie in or below bucket {stop}"
+        what = "CPU use" if self.resource == CPU else "memory peaks"
+        return f"no {what} known" if stop < 0 else f"p{share:.4g} of {what}: bucket {stop}"
 
     def _confidence(self, index: int) -> str:
         trust = float(self.trace.confidence[0])
         if BOUNDS[index] == estimators.TARGET:
             return "the target does not depend on it"
-        samples = int(self.roster.usage.sample_count[self.roster.row(self.container)])
-        known = f"confidence {trust:.4g} of {samples} CPU samples"
-        if BOUNDS[index] == estimators.UPPER_BOUND:
-            return f"{known}: × {1 + 1 / trust:.4g}" if trust else f"{known}: no upper bound yet"
-        return f"{known}: × {(1 + 0.001 / trust) ** -2:.4g}" if trust else f"{known}: no lower bound yet"
+        if not trust:
+            return "confidence 0: no bound yet"
+        factor = 1 + 1 / trust if BOUNDS[index] == estimators.UPPER_BOUND else (1 + 0.001 / trust) ** -2
+        return f"× {factor:.4g} at confidence {trust:.3g}"
 
     def _minimum(self, unchanged: bool) -> str:
         settings = self.roster.settings

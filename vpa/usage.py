@@ -15,8 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vpa import batches, buckets, numerics
+from vpa.durations import SECOND
 from vpa.histograms import NEVER, HistogramBank
 from vpa.numerics import Floats, Ints
+from vpa.objects.autoscalers import ContainerPolicy
 from vpa.settings import Aggregation
 
 CPU_WEIGHT = 0.1
@@ -109,6 +111,22 @@ class Usage:
         self.interval_count[rows] = self.settings.memory_aggregation_interval_count
         self.bump_ratio[rows] = self.settings.oom_bump_up_ratio
         self.min_bump[rows] = self.settings.oom_min_bump_up_bytes
+
+    def configure(self, rows: Ints, policy: ContainerPolicy | None) -> None:
+        """Give the rows the window and OOM settings of a container policy (feature gate PerVPAConfig).
+
+        What the policy does not say stays as it is.
+        """
+        if policy is None:
+            return
+        if policy.oom_bump_up_ratio is not None:
+            self.bump_ratio[rows] = policy.oom_bump_up_ratio.milli() / 1000.0
+        if policy.oom_min_bump_up is not None:
+            self.min_bump[rows] = policy.oom_min_bump_up.milli() / 1000.0
+        if policy.memory_aggregation_interval_seconds is not None:
+            self.interval[rows] = policy.memory_aggregation_interval_seconds * SECOND
+        if policy.memory_aggregation_interval_count is not None:
+            self.interval_count[rows] = policy.memory_aggregation_interval_count
 
     def clear_rows(self, rows: Ints) -> None:
         """Forget the rows' history but keep the rows."""

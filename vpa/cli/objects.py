@@ -1,4 +1,4 @@
-"""Kubernetes objects from files: whatever ``kubectl get … -o yaml|json`` prints, or a person wrote by hand."""
+"""Kubernetes objects from files: what ``kubectl get … -o yaml|json`` prints, or a person wrote by hand."""
 
 from __future__ import annotations
 

@@ -90,6 +90,7 @@ class Feeder:
             moments = _times([line.time for line in lines])
             cpu = _amounts([line.cpu for line in lines], 1000, cpu_millis)
             memory = _amounts([line.memory for line in lines], 1, memory_bytes)
+            _amounts([line.oom.memory for line in lines if line.oom is not None], 1, memory_bytes)
         except (ValueError, QuantityError):
             raise _first_error(lines, path, number) from None
         if len(lines):
@@ -106,7 +107,9 @@ class Feeder:
             found = self._known[key] = self._locate(line)
         return found
 
-    def _feed_arrays(self, lines: list[Line], instances: Ints, moments: Ints, cpu: Ints, memory: Ints) -> None:
+    def _feed_arrays(
+        self, lines: list[Line], instances: Ints, moments: Ints, cpu: Ints, memory: Ints
+    ) -> None:
         known = instances >= 0
         self._add(self.usage.add_cpu, known & (cpu != MISSING), instances, moments, cpu)
         start = 0
@@ -163,16 +166,19 @@ def _blocks(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
 
 
 def _first_error(lines: list[Line], path: str, number: int) -> InputError:
+    """The sentence about the first line whose time or amount means nothing."""
     for offset, line in enumerate(lines):
-        for name, read in (
-            ("time", lambda entry: _times([entry.time])),
-            ("cpu", lambda entry: _amounts([entry.cpu], 1000, cpu_millis)),
-            ("memory", lambda entry: _amounts([entry.memory], 1, memory_bytes)),
-        ):
-            try:
-                read(line)
-            except (ValueError, QuantityError) as error:
-                return InputError(f"{path}, line {number + offset}: {name}: {error}")
+        name = "time"
+        try:
+            _times([line.time])
+            name = "cpu"
+            _amounts([line.cpu], 1000, cpu_millis)
+            name = "memory"
+            _amounts([line.memory], 1, memory_bytes)
+            name = "oom.memory"
+            _amounts([line.oom.memory if line.oom is not None else None], 1, memory_bytes)
+        except (ValueError, QuantityError) as error:
+            return InputError(f"{path}, line {number + offset}: {name}: {error}")
     return InputError(f"{path}: a line from {number} on cannot be read")
 
 
@@ -215,7 +221,8 @@ def _round_up(numbers: Floats, unit: int) -> Ints:
     whole = np.rint(size * unit)
     nearest = whole / unit
     whole += size > nearest
-    return (np.copysign(whole, numbers)).astype(np.int64)
+    result: Ints = np.copysign(whole, numbers).astype(np.int64)
+    return result
 
 
 def _amount(value: float | str | None, unit: int, parse: Callable[[Quantity], int]) -> int:

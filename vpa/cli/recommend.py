@@ -1,0 +1,185 @@
+"""``vpa recommend``: the status that a recommender would write, from objects and a file of usage."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+import yaml
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+from vpa import settings, times
+from vpa.cli import reports
+from vpa.cli.objects import InputError, Objects, read
+from vpa.cli.scenes import Options, Scene
+from vpa.cli.usagefiles import Feeder
+from vpa.flags import FlagError, Group, HelpRequested, Table, flag
+from vpa.objects import meta
+from vpa.objects.autoscalers import Status
+from vpa.rules import Rules
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Naming(Group):
+    """Which recommender this is."""
+
+    recommender_name: str = flag(settings.DEFAULT_RECOMMENDER, "Handle VPAs that name this recommender.")
+
+
+TABLE = Table(
+    settings.Behaviour,
+    Rules,
+    Naming,
+    settings.Selection,
+    settings.Estimation,
+    settings.Aggregation,
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to *app*."""
+    app.command(
+        "recommend",
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+        epilog="Flags of the recommender that change a number are accepted under their own names.",
+    )(command)
+
+
+def command(
+    context: typer.Context,
+    objects: Annotated[
+        list[str],
+        typer.Option("--filename", "-f", help="Objects as kubectl prints them; - is standard input."),
+    ],
+    usage: Annotated[
+        list[str] | None, typer.Option("--usage", help="Usage, one JSON object a line; - is standard input.")
+    ] = None,
+    now: Annotated[str, typer.Option("--now", help="Time of the tick; default: the last sample.")] = "",
+    output: Annotated[str, typer.Option("--output", "-o", help="table, yaml or json.")] = "table",
+    explain: Annotated[bool, typer.Option("--explain", help="Show the steps behind each number.")] = False,
+) -> None:
+    """Show what a recommender would write into the status of each VPA."""
+    if output not in ("table", "yaml", "json"):
+        raise typer.BadParameter("use table, yaml or json", param_hint="-o")
+    try:
+        parsed = TABLE.parse(context.args)
+    except HelpRequested:
+        print(TABLE.help())
+        return
+    except FlagError as error:
+        raise typer.BadParameter(str(error)) from None
+    if parsed.rest:
+        raise typer.BadParameter(f"unexpected argument {parsed.rest[0]}")
+    options = Options(
+        behaviour=parsed.get(settings.Behaviour),
+        rules=parsed.get(Rules),
+        selection=parsed.get(settings.Selection),
+        estimation=parsed.get(settings.Estimation),
+        aggregation=parsed.get(settings.Aggregation),
+        recommender_name=parsed.get(Naming).recommender_name,
+    )
+    moment = _moment(now) if now else None
+    found = read(objects)
+    scene, result = recommend(found, usage or [], now=moment, options=options)
+    for notice in _notices(found, scene, result):
+        print(f"vpa: {notice}", file=sys.stderr)
+    if output == "table":
+        reports.show(scene, result.statuses, Console(), explain=explain)
+    else:
+        _print(output, found, result.statuses)
+        if explain:
+            reports.show(scene, result.statuses, Console(stderr=True), explain=True)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one tick gave: VPA (namespace, name) → status, and what became of the usage lines."""
+
+    statuses: dict[tuple[str, str], Status]
+    lines: int
+    rejected: int
+
+
+def recommend(
+    objects: Objects, usage: list[str], *, now: int | None = None, options: Options | None = None
+) -> tuple[Scene, Result]:
+    """Feed all usage files in order, then make one tick at *now* (nanoseconds; default: the last sample)."""
+    scene = Scene(objects, options or Options())
+    with _progress(usage) as advance:
+        feeder = Feeder(scene.usage, scene.locate, advance)
+        for path in usage:
+            feeder.feed(path)
+    if now is None:
+        now = feeder.newest if feeder.newest is not None else time.time_ns()
+    run = scene.run()
+    moment = times.to_datetime(now)
+    statuses = {entry.key: scene.status(entry, run, moment) for entry in scene.entries}
+    return scene, Result(statuses, feeder.lines, feeder.rejected)
+
+
+def _moment(text: str) -> int:
+    try:
+        return times.parse(text)
+    except ValueError:
+        pass
+    try:
+        return round(float(text) * 1e6) * 1000
+    except (ValueError, OverflowError):
+        message = f"{text} is neither RFC 3339 (2026-08-01T00:00:00Z) nor seconds since 1970"
+        raise typer.BadParameter(message, param_hint="--now") from None
+
+
+def _notices(objects: Objects, scene: Scene, result: Result) -> Iterator[str]:
+    yield from scene.notices
+    if objects.ignored:
+        kinds = ", ".join(f"{kind} ({count})" for kind, count in sorted(objects.ignored.items()))
+        yield f"objects of other kinds are left out: {kinds}"
+    if scene.unknown:
+        names = list(scene.unknown)
+        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+        yield f"usage of unknown pods is left out: {', '.join(names[:5])}{more}"
+    if result.rejected:
+        yield f"{result.rejected} samples are rejected: negative, out of order or too old"
+
+
+def _print(output: str, objects: Objects, statuses: dict[tuple[str, str], Status]) -> None:
+    items: list[dict[str, Any]] = []
+    for item in objects.of_kind("VerticalPodAutoscaler"):
+        status = statuses.get((item.namespace, item.name))
+        items.append(item.data if status is None else {**item.data, "status": meta.to_builtins(status)})
+    listed = {"apiVersion": "v1", "kind": "List", "items": items, "metadata": {"resourceVersion": ""}}
+    if output == "json":
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(listed), indent=4).decode() + "\n")
+    else:
+        yaml.dump(listed, sys.stdout, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True)
+
+
+@contextmanager
+def _progress(usage: list[str]) -> Iterator[Callable[[int], None]]:
+    """A progress bar on the terminal, from the moment that feeding takes over a second."""
+    total = sum(Path(path).stat().st_size for path in usage if path != "-" and Path(path).is_file())
+    columns = (TextColumn("feeding usage"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    task = bar.add_task("usage", total=total or None)
+    start = time.monotonic()
+
+    def advance(size: int) -> None:
+        bar.advance(task, size)
+        if time.monotonic() - start > 1 and not bar.live.is_started:
+            bar.start()
+
+    try:
+        yield advance
+    finally:
+        bar.stop()
+
+
+__all__ = ["InputError", "recommend", "register"]

@@ -1,0 +1,146 @@
+"""Tables for people: recommendations, and the steps behind each number; readable at 80 columns."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from vpa import traces
+from vpa.cli.scenes import Entry, Scene
+from vpa.estimators import BOUNDS, MEMORY, RESOURCES
+from vpa.objects.autoscalers import ContainerRecommendation, Status
+from vpa.objects.meta import ResourceList
+from vpa.quantities import Quantity
+
+_UNBOUNDED = {"cpu": Quantity.parse("100G"), "memory": Quantity.parse("97656250000Ki")}
+
+
+def show(scene: Scene, statuses: dict[tuple[str, str], Status], console: Console, *, explain: bool) -> None:
+    """Print each VPA's recommendation, and with *explain* how it came about."""
+    for entry in scene.entries:
+        status = statuses[entry.key]
+        console.print(_heading(scene, entry), highlight=False)
+        for condition in status.conditions or ():
+            if condition.message and condition.status == "True":
+                console.print(f"  {condition.type}: {condition.message}", highlight=False)
+        containers = (status.recommendation and status.recommendation.container_recommendations) or []
+        if containers:
+            console.print(_numbers(entry, containers))
+        for container in scene.roster.containers(entry.key) if explain else ():
+            _explain(scene, entry, container.name, console)
+        console.print()
+    if not scene.entries:
+        console.print("There is no VerticalPodAutoscaler among the objects.")
+
+
+def _heading(scene: Scene, entry: Entry) -> str:
+    target = f" → {entry.target.kind}/{entry.target.name}" if entry.target else ""
+    pods = "1 pod" if len(entry.pods) == 1 else f"{len(entry.pods)} pods"
+    days = scene.roster.confidence(entry.key)
+    return f"[bold]{entry.item.namespace}/{entry.item.name}[/bold]{target}, {pods}, {days:.1f} days of data"
+
+
+def _numbers(entry: Entry, containers: list[ContainerRecommendation]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for title in ("container", "resource"):
+        table.add_column(title)
+    for title in ("request", "lower", "target", "upper", "uncapped"):
+        table.add_column(title, justify="right")
+    for container in containers:
+        for resource in RESOURCES:
+            if resource in (container.target or {}):
+                lists = (
+                    container.lower_bound,
+                    container.target,
+                    container.upper_bound,
+                    container.uncapped_target,
+                )
+                table.add_row(
+                    container.container_name,
+                    resource,
+                    _request(entry, container.container_name, resource),
+                    *(_cell(values, resource) for values in lists),
+                )
+    return table
+
+
+def _cell(values: ResourceList | None, resource: str) -> str:
+    value = (values or {}).get(resource)
+    if value is None:
+        return "-"
+    if value == _UNBOUNDED[resource]:
+        return "∞"
+    return readable(resource, value)
+
+
+def readable(resource: str, value: Quantity) -> str:
+    """Memory to three digits in the largest unit, other quantities as they are."""
+    if resource != MEMORY:
+        return str(value)
+    size = float(value.value())
+    for suffix in ("", "Ki", "Mi", "Gi", "Ti"):
+        if size < 1024 or suffix == "Ti":
+            return f"{size:.4g}{suffix}"
+        size /= 1024
+    return str(value)
+
+
+def _request(entry: Entry, container: str, resource: str) -> str:
+    for pod in entry.pods:
+        for spec in pod.spec.containers or ():
+            if spec.name == container and spec.resources and resource in (spec.resources.requests or {}):
+                return readable(resource, (spec.resources.requests or {})[resource])
+    return "-"
+
+
+def _explain(scene: Scene, entry: Entry, container: str, console: Console) -> None:
+    steps = traces.explain(scene.roster, entry.key, container)
+    row = next(c for c in scene.roster.containers(entry.key) if c.name == container)
+    span = traces.history_span(scene.usage, scene.roster.row(row))
+    console.print(f"[bold]{container}[/bold]: {span}", highlight=False)
+    for resource, of_resource in groupby(steps, key=lambda step: step.resource):
+        table = Table(
+            box=box.SIMPLE_HEAD,
+            pad_edge=False,
+        )
+        table.add_column(resource, no_wrap=True)
+        for bound in ("lower", "target", "upper"):
+            table.add_column(bound, justify="right", no_wrap=True)
+        table.add_column("why")
+        for name, amounts, why in _by_step(list(of_resource)):
+            table.add_row(name, *amounts, why)
+        console.print(table)
+        evidence = traces.oom_evidence(scene.usage, scene.roster.row(row)) if resource == MEMORY else None
+        if evidence:
+            console.print(f"  {evidence}", highlight=False)
+
+
+def _by_step(steps: list[traces.Step]) -> list[tuple[str, tuple[str, ...], str]]:
+    """(name, lower/target/upper, why) of each step; reasons that differ by bound stand below each other."""
+    rows = []
+    for name in dict.fromkeys(step.name for step in steps):
+        of_step = {step.bound: step for step in steps if step.name == name}
+        if all(step.before == step.after for step in of_step.values()) and name not in _ALWAYS:
+            continue
+        order = (BOUNDS[1], BOUNDS[0], BOUNDS[2])
+        amounts = tuple(_amount(of_step[bound]) for bound in order)
+        told = dict.fromkeys(of_step[bound].why for bound in order if _tells(of_step[bound]))
+        rows.append((name, amounts, "\n".join(told)))
+    return rows
+
+
+_ALWAYS = ("percentile", "margin", "confidence", "minimum")
+
+
+def _tells(step: traces.Step) -> bool:
+    return not (step.name == "confidence" and step.bound == "target")
+
+
+def _amount(step: traces.Step) -> str:
+    text = traces.shown(step.resource, step.after)
+    if text == "∞" or step.resource != MEMORY:
+        return text
+    return readable(step.resource, Quantity.from_int(step.after, "BinarySI"))

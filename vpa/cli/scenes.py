@@ -1,0 +1,284 @@
+"""A recommender's state made from objects and usage files, for one tick without a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import numpy as np
+
+from vpa import checkpoints, conditions, policies, statuses, times
+from vpa.cli.objects import Item, Objects
+from vpa.cli.usagefiles import Line, Where
+from vpa.cli.workloads import Workloads
+from vpa.matching import TargetKey, age_order, controller_of, target_key
+from vpa.objects.autoscalers import Condition, Recommendation, Status, VerticalPodAutoscaler
+from vpa.objects.checkpoints import Checkpoint
+from vpa.objects.pods import Pod
+from vpa.recommendations import Pass, Roster
+from vpa.rules import Rules
+from vpa.selectors import Labels
+from vpa.settings import DEFAULT_RECOMMENDER, Aggregation, Behaviour, Estimation, Selection
+from vpa.usage import Usage
+
+MISSING_TARGET_REF = "targetRef not defined. If this is a v1beta1 object, switch to v1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """All flags that change a recommendation."""
+
+    behaviour: Behaviour = field(default_factory=Behaviour)
+    rules: Rules = field(default_factory=Rules)
+    selection: Selection = field(default_factory=Selection)
+    estimation: Estimation = field(default_factory=Estimation)
+    aggregation: Aggregation = field(default_factory=Aggregation)
+    recommender_name: str = DEFAULT_RECOMMENDER
+
+
+@dataclass
+class Entry:
+    """One VPA of the scene."""
+
+    item: Item
+    target: TargetKey | None
+    problem: str | None
+    """Why the target cannot be used; None: it can."""
+    pods: list[Pod] = field(default_factory=list)
+
+    @property
+    def vpa(self) -> VerticalPodAutoscaler:
+        found = self.item.object
+        assert isinstance(found, VerticalPodAutoscaler)
+        return found
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Namespace and name."""
+        return self.item.namespace, self.item.name
+
+
+class Scene:
+    """Objects, the rows of their containers, and what usage lines mean for them."""
+
+    def __init__(self, objects: Objects, options: Options) -> None:
+        self.options = options
+        self.usage = Usage(options.aggregation)
+        self.roster = Roster(self.usage, options.estimation)
+        self.workloads = Workloads(objects)
+        self.notices: list[str] = []
+        self.unknown: dict[str, int] = {}
+        """Pod (or pod and container) of lines that no object explains → number of such lines' containers."""
+        self.entries = [
+            self._entry(item) for item in objects.of_kind("VerticalPodAutoscaler") if self._ours(item)
+        ]
+        self._pods = {(pod.metadata.namespace, pod.metadata.name): pod for pod in objects.of(Pod)}
+        self._rows: dict[tuple[TargetKey, str], int] = {}
+        self._instances: dict[tuple[TargetKey, str, str], int] = {}
+        for pod in self._pods.values():
+            self._place(pod)
+        for checkpoint in objects.of(Checkpoint):
+            self._load(checkpoint)
+
+    # VPAs and their targets
+
+    def _ours(self, item: Item) -> bool:
+        named = [entry.name for entry in item.object.spec.recommenders or ()]
+        name = self.options.recommender_name
+        wanted = name in named or (not named and name == DEFAULT_RECOMMENDER)
+        return wanted and self.options.selection.handles(item.namespace)
+
+    def _entry(self, item: Item) -> Entry:
+        vpa: VerticalPodAutoscaler = item.object
+        target = target_key(vpa)
+        ref = vpa.spec.target_ref
+        if target is None or ref is None:
+            return Entry(item, None, f"Cannot read targetRef. Reason: {MISSING_TARGET_REF}")
+        if not self.workloads.is_known(target):
+            missing = f"{target.kind} {target.namespace}/{target.name} does not exist"
+            return Entry(item, target, f"Cannot read targetRef. Reason: {missing}")
+        if self.workloads.parent(target) is not None:
+            text = f"{ref.api_version}.{ref.kind}/{ref.name}"
+            return Entry(
+                item,
+                target,
+                f"The target {text} has a parent controller but it should point to a topmost well-known or "
+                "scalable controller",
+            )
+        return Entry(item, target, None)
+
+    def _usable(self) -> Iterator[tuple[Entry, TargetKey]]:
+        for entry in self.entries:
+            if entry.problem is None and entry.target is not None:
+                yield entry, entry.target
+
+    def _is_of(self, pod: Pod, target: TargetKey) -> bool:
+        """Whether a pod is the target's: by the selector and, where its owner can be told, by that too."""
+        if pod.metadata.namespace != target.namespace:
+            return False
+        known = self.workloads.template(target) is not None
+        if controller_of(pod.metadata) is not None and (
+            self.options.rules.history_by_controller or not known
+        ):
+            top = self.workloads.topmost(pod)
+            if top is not None and top != target:
+                return False
+        elif not known:
+            return False  # of a target of an unknown kind only owners tell
+        return self.workloads.selector(target).matches(pod.metadata.labels)
+
+    # Pods, rows and instances
+
+    def _place(self, pod: Pod) -> None:
+        if pod.status.phase == "Pending":
+            return  # the recommender does not see it yet
+        for entry, target in self._usable():
+            if self._is_of(pod, target):
+                entry.pods.append(pod)
+                for container in pod.spec.containers or ():
+                    self._instance(target, pod.metadata.name, container.name)
+
+    def _row(self, target: TargetKey, container: str) -> int:
+        row = self._rows.get((target, container))
+        if row is None:
+            row = self._rows[target, container] = int(self.usage.new_rows(1, 0)[0])
+            if self.options.behaviour.feature_gates.per_vpa_config:
+                self._configure(target, container, row)
+        return row
+
+    def _configure(self, target: TargetKey, container: str, row: int) -> None:
+        """The settings of the VPA that holds: the oldest one."""
+        vpas = sorted((entry.vpa for entry, key in self._usable() if key == target), key=age_order)
+        for vpa in vpas[:1]:
+            policy = policies.container_policy(vpa.spec.resource_policy, container)
+            self.usage.configure(np.array([row]), policy)
+
+    def _instance(self, target: TargetKey, pod: str, container: str) -> int:
+        key = (target, pod, container)
+        instance = self._instances.get(key)
+        if instance is None:
+            row = self._row(target, container)
+            instance = self._instances[key] = int(self.usage.new_instances(np.array([row]))[0])
+        return instance
+
+    def locate(self, line: Line) -> Where:
+        """The instances that a usage line feeds: one for each target that the pod belongs to."""
+        pod = self._pods.get((line.namespace, line.pod))
+        if pod is not None:
+            if line.container not in {container.name for container in pod.spec.containers or ()}:
+                if line.container not in {container.name for container in pod.spec.init_containers or ()}:
+                    self._miss(f"{line.namespace}/{line.pod} (container {line.container})")
+                return ()
+            targets = [target for entry, target in self._usable() if pod in entry.pods]
+        elif line.owner is not None or line.labels is not None:
+            targets = self._past(line)
+        else:
+            self._miss(f"{line.namespace}/{line.pod}")
+            return ()
+        return tuple(dict.fromkeys(self._instance(target, line.pod, line.container) for target in targets))
+
+    def _miss(self, what: str) -> None:
+        self.unknown[what] = self.unknown.get(what, 0) + 1
+
+    def _past(self, line: Line) -> list[TargetKey]:
+        """The targets of a pod that is no more, by its owner or by its labels."""
+        labels: dict[str, str] | None = line.labels
+        targets = [target for _, target in self._usable() if target.namespace == line.namespace]
+        if line.owner is not None:
+            owner = TargetKey(line.namespace, line.owner.kind, line.owner.name)
+            top = self.workloads.topmost_of(owner, labels) or owner
+            return [target for target in targets if target == top]
+        return [target for target in targets if self._selects(target, labels)]
+
+    def _selects(self, target: TargetKey, labels: Labels | None) -> bool:
+        return self.workloads.template(target) is not None and self.workloads.selector(target).matches(labels)
+
+    # Checkpoints
+
+    def _load(self, checkpoint: Checkpoint) -> None:
+        namespace, spec = checkpoint.metadata.namespace, checkpoint.spec
+        entry = next((e for e in self.entries if e.key == (namespace, spec.vpa_object_name)), None)
+        if entry is None or entry.target is None:
+            return
+        if not self._is_present(entry, spec.container_name):
+            return
+        row = self._row(entry.target, spec.container_name)
+        self.usage.clear_rows(np.array([row]))
+        try:
+            checkpoints.load(self.usage, row, checkpoints.decode(checkpoint.status))
+        except checkpoints.CheckpointError as error:
+            self.usage.clear_rows(np.array([row]))
+            vpa = f"{namespace}/{spec.vpa_object_name}"
+            self.notices.append(f"cannot load checkpoint for VPA {vpa}. Reason: {error}")
+            return
+        if self.options.rules.running_peaks:
+            peaks = checkpoints.decode_peaks(checkpoint.metadata.annotations, checkpoint.status)
+            feeding = {
+                pod: instance
+                for (target, pod, container), instance in self._instances.items()
+                if target == entry.target and container == spec.container_name
+            }
+            checkpoints.restore_peaks(self.usage, row, peaks, feeding)
+
+    def _is_present(self, entry: Entry, container: str) -> bool:
+        """Whether a pod or the pod template names the container; where neither is known, it may exist."""
+        if not self.options.rules.present_containers or entry.target is None or entry.problem is not None:
+            return True
+        names = {c.name for pod in entry.pods for c in pod.spec.containers or ()}
+        template = self.workloads.template(entry.target)
+        if template is not None:
+            names |= {c.name for c in template.spec.containers or ()}
+        return container in names or (template is None and not entry.pods)
+
+    # The tick
+
+    def run(self) -> Pass:
+        """One pass over all VPAs."""
+        for entry in self.entries:
+            rows = {
+                container: row
+                for (target, container), row in self._rows.items()
+                if target == entry.target and self._is_present(entry, container)
+            }
+            self.roster.put(entry.key, entry.vpa, rows)
+        return self.roster.run()
+
+    def status(self, entry: Entry, run: Pass, now: datetime) -> Status:
+        """What the recommender would write for one VPA."""
+        current = entry.vpa.status
+        recommendation = self.roster.recommendation(entry.key, run)
+        kept = current.recommendation if current else None
+        if entry.problem is not None and self.options.rules.unreadable_targets_keep:
+            if kept is not None and kept.container_recommendations:
+                recommendation = kept
+            wanted = conditions.unsupported(entry.problem)
+            if current is None or not current.conditions:
+                wanted |= self._basic(entry, recommendation)
+        else:
+            wanted = conditions.unsupported(entry.problem) | self._basic(entry, recommendation)
+            if self.options.rules.more_conditions:
+                wanted |= conditions.low_confidence(self.roster.confidence(entry.key))
+                wanted |= conditions.conflict(entry.item.name, self._rivals(entry))
+        return statuses.compose(
+            current, recommendation, wanted, generation=entry.vpa.metadata.generation, now=now
+        )
+
+    def _basic(self, entry: Entry, recommendation: Recommendation) -> dict[str, Condition | None]:
+        provided = bool(recommendation.container_recommendations)
+        return conditions.of_recommendation(provided=provided, pods=len(entry.pods))
+
+    def _rivals(self, entry: Entry) -> Sequence[str]:
+        """All VPAs that share a pod with this one, itself included, the oldest first; none without rival."""
+        own = {pod.metadata.name for pod in entry.pods}
+        sharing = [
+            other.vpa
+            for other in self.entries
+            if other.item.namespace == entry.item.namespace
+            and own & {pod.metadata.name for pod in other.pods}
+        ]
+        return [vpa.metadata.name for vpa in sorted(sharing, key=age_order)] if len(sharing) > 1 else []
+
+    def moment(self, time: int) -> datetime:
+        """Nanoseconds as a datetime."""
+        return times.to_datetime(time)
