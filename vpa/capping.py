@@ -18,9 +18,10 @@ from vpa.objects.autoscalers import (
 from vpa.objects.limits import LimitRangeItem
 from vpa.objects.meta import ResourceList
 from vpa.objects.pods import Pod
-from vpa.pod_ranges import Work, fit_pod_range
+from vpa.pod_ranges import UpstreamFailsError, Work, fit_pod_range
 from vpa.policies import REQUESTS_ONLY, container_policy, controlled_values, whole
 from vpa.quantities import MILLI, Quantity
+from vpa.reasons import Reason, Refusal
 from vpa.rules import Rules
 from vpa.scaling import RESOURCES, boundary_request, listed
 
@@ -55,12 +56,16 @@ class Cap:
 
 @dataclass(slots=True)
 class Capped:
-    """Recommendations as one pod may have them; ``None`` if the VPA has neither recommendation nor policy."""
+    """Recommendations as one pod may have them; ``None`` if the VPA has neither recommendation nor policy.
+
+    They are also ``None`` where upstream's rules cannot be applied, with ``refusal`` saying why.
+    """
 
     recommendations: list[ContainerRecommendation] | None = None
     notes: dict[str, list[str]] = field(default_factory=dict)
     caps: list[Cap] = field(default_factory=list)
     left_alone: list[LeftAlone] = field(default_factory=list)
+    refusal: Refusal | None = None
 
 
 def capped(
@@ -94,15 +99,18 @@ def capped(
     if ranges.pod is not None:
         before = {work.name: dict(work.target or {}) for work in works}
         fixed = untouchable(pod, policy, rules=rules)
-        works = fit_pod_range(
-            works,
-            names,
-            actual,
-            ranges.pod,
-            fixed=fixed,
-            requests_only=_requests_only(names, policy) if rules.range_without_ratio else (),
-            rules=rules,
-        )
+        try:
+            works = fit_pod_range(
+                works,
+                names,
+                actual,
+                ranges.pod,
+                fixed=fixed,
+                requests_only=_requests_only(names, policy) if rules.range_without_ratio else (),
+                rules=rules,
+            )
+        except UpstreamFailsError as error:
+            return Capped(refusal=Refusal(Reason.UPSTREAM_FAILS, str(error)))
         result.caps.extend(_pod_caps(before, works))
     for work in works:
         if work.name in names:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from vpa import observed
 from vpa.actual import NOTHING, actual_resources
-from vpa.boosts import ANNOTATION_PREFIX, apply_boost, original_resources
+from vpa.boosts import ANNOTATION_PREFIX, BoostError, apply_boost, original_resources
 from vpa.fitting import Sizes
 from vpa.gates import FeatureGates
 from vpa.limit_ranges import Ranges
@@ -23,7 +24,9 @@ from vpa.rules import Rules
 from vpa.sizing import sized
 
 UPDATES_ANNOTATION: Final = "vpaUpdates"
-OBSERVED_ANNOTATION: Final = "vpaObservedContainers"
+
+_UNTOUCHED: Final = frozenset({Reason.MIRROR_POD, Reason.UPSTREAM_FAILS})
+"""Reasons for which a pod does not even get annotations."""
 
 Operation = dict[str, Any]
 """``{"op": "add", "path": …, "value": …}``; "add" also replaces what is there."""
@@ -57,14 +60,13 @@ def admit(
     terms: Terms,
     cap_to: Rooms | None = None,
 ) -> Admission:
-    """The patch for a pod that is being created under *vpa*; *cap_to* are the nodes that have to hold it.
-
-    A boost that makes no sense is a `BoostError` under upstream's rules.
-    """
+    """The patch for a pod that is being created under *vpa*; *cap_to* are the nodes that have to hold it."""
     rules = terms.rules
-    wanted = sized(pod, vpa, limit_ranges, rules=rules, cap_to=cap_to, bounds=False)
+    # New pods need no bounds, but upstream fails on bounds that a Pod LimitRange cannot be applied to.
+    bounds = limit_ranges.pod is not None and not rules.spare_unmanaged_containers
+    wanted = sized(pod, vpa, limit_ranges, rules=rules, cap_to=cap_to, bounds=bounds)
     off = update_mode(vpa, default=terms.default_mode) == OFF
-    if wanted.reason is not None and wanted.reason.reason is Reason.MIRROR_POD:
+    if wanted.reason is not None and wanted.reason.reason in _UNTOUCHED:
         return Admission(reason=wanted.reason, desired=wanted)
     if off:
         for sizes in wanted.containers:
@@ -72,12 +74,15 @@ def admit(
     patch: list[Operation] = []
     if pod.metadata.annotations is None:
         patch.append(_add("/metadata/annotations", {}))
-    changed = _containers(pod, vpa, wanted, terms, patch)
+    try:
+        changed = _containers(pod, vpa, wanted, terms, patch)
+    except BoostError as error:
+        return Admission(reason=Refusal(Reason.INVALID_VPA, str(error)), desired=wanted)
     reason = None if changed else _reason(wanted, vpa, off)
     if off and not changed and rules.only_useful_patches:
         return Admission(reason=reason, desired=wanted)
-    names = ", ".join(container.name for container in pod.spec.containers or ())
-    patch.append(_add_annotation(OBSERVED_ANNOTATION, names))
+    names = [container.name for container in pod.spec.containers or ()]
+    patch.append(_add_annotation(observed.ANNOTATION, observed.annotation(names)))
     return Admission(patch=patch, reason=reason, desired=wanted)
 
 

@@ -16,6 +16,10 @@ from vpa.scaling import CPU, MOST, RESOURCES, amount, proportional, proportional
 _ZERO = Quantity(0, "", exponent=0)
 
 
+class UpstreamFailsError(Exception):
+    """Upstream crashes on this pod; only under its rules."""
+
+
 @dataclass(slots=True)
 class Work:
     """A container recommendation while it is being capped; ``None`` is a bound that was never given."""
@@ -171,13 +175,13 @@ def _scale(resource: str, shares: list[_Share], item: LimitRangeItem, rules: Rul
     up = least > values
     if up:
         total, whole = least, values
-        scaled = [share for share in shares if share.values is not None]
+        scaled = [share for share in shares if share.values is not None or share.follows]
         others = values - sum(share.value.nanos for share in scaled)
     else:
         total, whole = (most if 0 < most < limits else least), limits
-        scaled = [share for share in shares if share.values is not None]
+        scaled = shares
         if rules.spare_unmanaged_containers:
-            scaled = [share for share in scaled if share.follows and share.limit]
+            scaled = [share for share in shares if share.follows and share.limit]
         others = limits - sum(share.limit for share in scaled)
     if rules.spare_unmanaged_containers:
         total, whole = total - others, whole - others
@@ -185,7 +189,11 @@ def _scale(resource: str, shares: list[_Share], item: LimitRangeItem, rules: Rul
             return
     wanted, present = Quantity(total), Quantity(whole)
     for share in scaled:
-        assert share.values is not None
+        if share.values is None:
+            raise UpstreamFailsError(
+                f"under upstream's rules a LimitRange of type Pod for {resource} cannot be applied to "
+                "containers without recommendation or bounds"
+            )
         share.values[resource] = _scaled(resource, share.value, present, wanted, up, rules)
 
 

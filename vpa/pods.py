@@ -69,6 +69,8 @@ def desired(
         return Desired([Sizes(name, {}, {}, []) for name in names], [], reason=_no_recommendation(vpa))
     actual = actual_resources(pod)
     found = capped(vpa, pod, limit_ranges, rules=rules, actual=actual, bounds=bounds)
+    if found.refusal is not None:
+        return Desired([Sizes(name, {}, {}, []) for name in names], [], reason=found.refusal)
     entries = found.recommendations or []
     parts = _sizes(names, vpa, actual, entries, found.notes, limit_ranges, rules)
     result = Desired(parts, entries, caps=found.caps, left_alone=found.left_alone)

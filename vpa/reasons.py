@@ -32,6 +32,8 @@ class Reason(StrEnum):
     RESOURCE_CLAIMS = "ResourceClaims"
     ZERO_LIMIT = "ZeroLimit"
     MIRROR_POD = "MirrorPod"
+    INVALID_VPA = "InvalidVPA"
+    UPSTREAM_FAILS = "UpstreamFails"
     FEATURE_GATE_OFF = "FeatureGateOff"
     EVICTION_REQUIREMENT_NOT_MET = "EvictionRequirementNotMet"
     CONFLICT = "Conflict"

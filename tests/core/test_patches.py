@@ -6,7 +6,6 @@ import re
 from typing import Any
 
 from tests.core import vectors
-from vpa.boosts import BoostError
 from vpa.gates import FeatureGates
 from vpa.limit_ranges import ranges_of
 from vpa.objects import meta
@@ -15,6 +14,7 @@ from vpa.objects.limits import LimitRange
 from vpa.objects.pods import Pod
 from vpa.patches import Terms, admit
 from vpa.quantities import Quantity
+from vpa.reasons import Reason
 from vpa.rules import preset
 
 SAFE, UPSTREAM = preset("safe"), preset("upstream")
@@ -51,11 +51,13 @@ def outcome(case: vectors.Case) -> Any:
     ranges = ranges_of(
         [item for item in limit_ranges if item.metadata.namespace == namespace], rules=UPSTREAM
     )
-    try:
-        found = admit(pod, meta.convert(data["vpa"], VerticalPodAutoscaler), ranges, terms=terms)
-    except BoostError as error:
-        return {"patches": [], "error": f".: Internal error: {error}"}
-    return {"patches": canonical(found.patch)}
+    found = admit(pod, meta.convert(data["vpa"], VerticalPodAutoscaler), ranges, terms=terms)
+    result: dict[str, Any] = {"patches": canonical(found.patch)}
+    if found.reason is not None and found.reason.reason is Reason.INVALID_VPA:
+        result["error"] = f".: Internal error: {found.reason.message}"
+    if "panic" in case["out"]:
+        assert found.patch == []
+    return result
 
 
 def test_vector_admission_patches() -> None:

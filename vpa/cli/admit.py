@@ -1,0 +1,234 @@
+"""``vpa admit``: what the webhook would make of each pod if it were being created now."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+import msgspec
+import typer
+from rich.console import Console
+
+from vpa import settings
+from vpa.boosts import ANNOTATION_PREFIX
+from vpa.cli.objects import Objects, read
+from vpa.cli.workloads import Workloads
+from vpa.flags import FlagError, HelpRequested, Table
+from vpa.limit_ranges import NO_RANGES, Ranges, ranges_of
+from vpa.matching import ADMISSION, controller_of, takes_part
+from vpa.modes import OFF, update_mode
+from vpa.nodes_fit import Rooms
+from vpa.objects.autoscalers import VerticalPodAutoscaler
+from vpa.objects.limits import LimitRange
+from vpa.objects.nodes import Node
+from vpa.objects.pods import Pod, PodStatus
+from vpa.observed import ANNOTATION as OBSERVED_ANNOTATION
+from vpa.patches import UPDATES_ANNOTATION, Operation, Terms, admit
+from vpa.reasons import Reason, Refusal
+from vpa.rules import Rules
+from vpa.validation import review
+
+IN_PLACE_ANNOTATION: Final = "vpaInPlaceUpdated"
+
+OURS: Final = frozenset({UPDATES_ANNOTATION, OBSERVED_ANNOTATION, IN_PLACE_ANNOTATION})
+"""Annotations that a pod does not have yet when it is created."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Flags:
+    """The flags that change what the webhook does."""
+
+    behaviour: settings.Behaviour
+    rules: Rules
+    selection: settings.Selection
+    sizing: settings.Sizing
+    boosting: settings.Boosting
+
+
+TABLE = Table.of(Flags)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One pod: the VPA that is its own, the patch, and why it gets no sizes."""
+
+    pod: Pod
+    vpa: str | None
+    patch: list[Operation]
+    refusal: Refusal | None = None
+
+    @property
+    def name(self) -> str:
+        return self.pod.metadata.name or self.pod.metadata.generate_name
+
+    def data(self) -> dict[str, Any]:
+        return {
+            "namespace": self.pod.metadata.namespace,
+            "name": self.name,
+            "vpa": self.vpa,
+            "patch": self.patch,
+            "reason": None if self.refusal is None else self.refusal.reason.value,
+        }
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to *app*."""
+    app.command(
+        "admit",
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+        epilog="Flags of the admission controller that change a patch are accepted under their own names.",
+    )(command)
+
+
+def command(
+    context: typer.Context,
+    objects: Annotated[
+        list[str],
+        typer.Option("--filename", "-f", help="Objects as kubectl prints them; - is standard input."),
+    ],
+    output: Annotated[str, typer.Option("--output", "-o", help="table or json.")] = "table",
+) -> None:
+    """Show the patch that each pod would get if it were created now, or why it would get none."""
+    if output not in ("table", "json"):
+        raise typer.BadParameter("use table or json", param_hint="-o")
+    try:
+        parsed = TABLE.parse(context.args)
+    except HelpRequested:
+        print(TABLE.help())
+        return
+    except FlagError as error:
+        raise typer.BadParameter(str(error)) from None
+    flags = parsed.fill(Flags)
+    found = read([*objects, *parsed.rest])
+    for warning in refused_vpas(found, flags):
+        print(f"vpa: {warning}", file=sys.stderr)
+    rows = admissions(found, flags)
+    if output == "json":
+        data = [row.data() for row in rows]
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n")
+    else:
+        _print_table(rows)
+
+
+def refused_vpas(objects: Objects, flags: Flags) -> list[str]:
+    """One sentence for each VPA that the webhook would not let in."""
+    found = []
+    for item in objects.of_kind("VerticalPodAutoscaler"):
+        verdict = review(item.data, rules=flags.rules, gates=flags.behaviour.feature_gates)
+        if not verdict.allowed:
+            texts = "; ".join(str(error) for error in verdict.errors)
+            found.append(f"VPA {item.namespace}/{item.name} would be refused: {texts}")
+    return found
+
+
+def admissions(objects: Objects, flags: Flags) -> list[Row]:
+    """One row for each pod, in input order."""
+    workloads = Workloads(objects)
+    by_namespace: dict[str, list[LimitRange]] = {}
+    for limit_range in objects.of(LimitRange):
+        by_namespace.setdefault(limit_range.metadata.namespace, []).append(limit_range)
+    ranges = {name: ranges_of(found, rules=flags.rules) for name, found in by_namespace.items()}
+    nodes = objects.of(Node)
+    pods = objects.of(Pod)
+    cap_to = Rooms(nodes, pods) if nodes and flags.sizing.cap_to_node else None
+    return [
+        _admission(unborn(pod), workloads, ranges.get(pod.metadata.namespace, NO_RANGES), cap_to, flags)
+        for pod in pods
+    ]
+
+
+def unborn(pod: Pod) -> Pod:
+    """The pod as it was before anybody scheduled, ran or changed it."""
+    metadata = pod.metadata
+    annotations = metadata.annotations
+    if annotations is not None:
+        kept = {
+            key: value
+            for key, value in annotations.items()
+            if key not in OURS and not key.startswith(ANNOTATION_PREFIX)
+        }
+        if kept != annotations:
+            metadata = msgspec.structs.replace(metadata, annotations=kept or None)
+    spec = msgspec.structs.replace(pod.spec, node_name="")
+    return msgspec.structs.replace(pod, metadata=metadata, spec=spec, status=PodStatus())
+
+
+def _admission(pod: Pod, workloads: Workloads, ranges: Ranges, cap_to: Rooms | None, flags: Flags) -> Row:
+    namespace = pod.metadata.namespace
+    behaviour = flags.behaviour
+    if not flags.selection.handles(namespace):
+        return Row(pod, None, [], Refusal(Reason.NO_VPA, f"namespace {namespace} is left out by the flags"))
+    choice = workloads.choice(
+        pod,
+        service=ADMISSION,
+        rules=flags.rules,
+        gates=behaviour.feature_gates,
+        default_mode=behaviour.default_update_mode,
+    )
+    if choice is None:
+        return Row(pod, None, [], _no_vpa(pod, workloads))
+    vpa = choice.vpa
+    if not _takes_part(vpa, flags):
+        return Row(pod, vpa.metadata.name, [], _idle(vpa, flags))
+    terms = Terms(
+        rules=flags.rules,
+        gates=behaviour.feature_gates,
+        default_mode=behaviour.default_update_mode,
+        most_boost=flags.boosting.max_allowed_cpu_boost,
+    )
+    done = admit(pod, vpa, ranges, terms=terms, cap_to=cap_to)
+    return Row(pod, vpa.metadata.name, done.patch, done.reason)
+
+
+def _takes_part(vpa: VerticalPodAutoscaler, flags: Flags) -> bool:
+    return takes_part(
+        vpa,
+        service=ADMISSION,
+        rules=flags.rules,
+        gates=flags.behaviour.feature_gates,
+        default_mode=flags.behaviour.default_update_mode,
+    )
+
+
+def _idle(vpa: VerticalPodAutoscaler, flags: Flags) -> Refusal:
+    """Why the only VPA of a pod does not take part."""
+    mode = update_mode(vpa, default=flags.behaviour.default_update_mode)
+    text = f"VPA {vpa.metadata.name} has update mode {mode}: the recommendation is shown and never applied"
+    return Refusal(Reason.MODE_OFF if mode == OFF else Reason.NO_VPA, text)
+
+
+def _no_vpa(pod: Pod, workloads: Workloads) -> Refusal:
+    """Why no VPA is the pod's."""
+    owner = controller_of(pod.metadata)
+    if owner is None:
+        return Refusal(Reason.NO_CONTROLLER, "the pod has no controller, and a VPA targets controllers")
+    if owner.kind == "Node":
+        return Refusal(Reason.NO_CONTROLLER, "the pod is a static pod, which only files of its node change")
+    topmost = workloads.topmost(pod)
+    if topmost is None:
+        text = f"{owner.kind} {owner.name}, the pod's controller, is not among the objects"
+        return Refusal(Reason.NO_VPA, text)
+    return Refusal(Reason.NO_VPA, f"no VPA targets {topmost.kind} {topmost.name}: create one")
+
+
+def _print_table(rows: Sequence[Row]) -> None:
+    """The pod and its VPA, below it each changed value or the reason."""
+    console = Console(highlight=False, soft_wrap=True)
+    for row in rows:
+        vpa = f"  (VPA {row.vpa})" if row.vpa else ""
+        console.print(f"{row.pod.metadata.namespace}/{row.name}{vpa}", style="bold", markup=False)
+        for operation in row.patch:
+            if isinstance(operation["value"], str):
+                console.print(f"    {operation['path']}  {operation['value']}", markup=False)
+        if row.refusal is not None:
+            text = f"{row.refusal.reason}: {row.refusal.message}"
+            console.print(
+                textwrap.fill(text, console.width, initial_indent=" " * 4, subsequent_indent=" " * 4),
+                style="dim",
+                markup=False,
+            )
+    sized = sum(row.refusal is None for row in rows)
+    console.print(f"{len(rows)} pods: {sized} sized, {len(rows) - sized} left as they are")
