@@ -181,7 +181,11 @@ def plan(
     now: datetime,
     options: Options,
 ) -> Plan:
-    """Decide about all pods of *managed*, VPA by VPA in the order of their names. *memory* is not changed."""
+    """Decide about all pods of *managed*, VPA by VPA in the order of their names.
+
+    Of *memory* it changes only when a resize was first seen.
+    """
+    surroundings = surroundings.fresh()
     ordered = sorted(managed, key=lambda one: one.key)
     tally = Tally(memory.breakers.unproven())
     passes = [VpaPass(one, surroundings, memory, now=now, options=options, tally=tally) for one in ordered]

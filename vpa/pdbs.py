@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 
 from vpa.budgets import is_pending, is_unready
 from vpa.objects.limits import PodDisruptionBudget
@@ -22,6 +23,12 @@ class DisruptionBudgets:
             found.append((budget, _selector(budget)))
         self._taken: dict[tuple[str, str], int] = {}
         self._pods = list(pods) if self._by_namespace else []
+
+    def fresh(self) -> DisruptionBudgets:
+        """The same budgets with nothing taken."""
+        other = copy(self)
+        other._taken = {}
+        return other
 
     def of(self, pod: Pod) -> list[PodDisruptionBudget]:
         """The budgets that select the pod."""

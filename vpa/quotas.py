@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from typing import Final
 
 from vpa.footprints import LIMITS, REQUESTS, Footprint, footprint, qos_class
@@ -32,6 +33,12 @@ class Quotas:
             self._quotas.setdefault(quota.metadata.namespace, []).append(quota)
         self._taken: dict[tuple[str, str, str], int] = {}
         self._pods = list(pods) if self._quotas else []
+
+    def fresh(self) -> Quotas:
+        """The same quotas with nothing taken."""
+        other = copy(self)
+        other._taken = {}
+        return other
 
     def __bool__(self) -> bool:
         return bool(self._quotas)

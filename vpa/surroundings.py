@@ -6,7 +6,7 @@ Whatever is not known (None) switches the checks off that need it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from vpa.attempts import Attempts
 from vpa.breakers import Breakers
@@ -59,6 +59,15 @@ class Surroundings:
     """The cluster has ``pods/resize``."""
     can_lower_memory_limits: bool = True
     """A resize may lower a memory limit without a restart (Kubernetes 1.34)."""
+
+    def fresh(self) -> Surroundings:
+        """The same for a new plan, which counts anew what it takes from quotas and disruption budgets."""
+        budgets, quotas = self.disruption_budgets, self.quotas
+        return replace(
+            self,
+            disruption_budgets=budgets.fresh() if budgets is not None else None,
+            quotas=quotas.fresh() if quotas is not None else None,
+        )
 
     def range_of(self, namespace: str) -> Ranges:
         return self.ranges.get(namespace, NO_RANGES)
