@@ -51,8 +51,8 @@ def backfill(data: Path, series: Iterable[Series]) -> None:
         with file.open("w", encoding="ascii") as output:
             for line in _open_metrics(everything, number * BLOCK, (number + 1) * BLOCK):
                 output.write(line)
-        command = [str(builds.binary("promtool")), "--max-block-duration=54h", "tsdb"]
-        command += ["create-blocks-from", "openmetrics", "--quiet", str(file), str(data)]
+        command = [str(builds.binary("promtool")), "tsdb", "create-blocks-from", "--max-block-duration=54h"]
+        command += ["--quiet", "openmetrics", str(file), str(data)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"promtool failed: {done.stderr[-2000:]}")

@@ -42,8 +42,8 @@ class PrometheusProxy:
     token: str = ""
     """What ``Authorization: Bearer`` has to carry; empty: anybody may come in."""
     tls: ssl.SSLContext | None = None
-    delay: float = 0.0
-    """Seconds before each answer."""
+    delay: Callable[[Asked], float] = lambda asked: 0.0
+    """Seconds before an answer."""
     before: Callable[[Asked], Answer | None] = lambda asked: None
     """An answer in place of the origin's."""
     after: Callable[[Asked, Answer], Answer] = lambda asked, answer: answer
@@ -90,7 +90,7 @@ class PrometheusProxy:
         form = {**request.query, **{k: str(v) for k, v in (await request.post()).items()}}
         asked = Asked(request.method, request.path, form, dict(request.headers))
         self.asked.append(asked)
-        await asyncio.sleep(self.delay)
+        await asyncio.sleep(self.delay(asked))
         status, headers, content = await self._answer(asked, request, body)
         return web.Response(status=status, headers=dict(headers), body=content)
 

@@ -49,11 +49,9 @@ class BearerFile:
                 self.token = self._read() or self.token
         return self.token
 
-    def changed(self) -> bool:
-        """Look at the file at once; whether it holds another token than the one in use."""
-        before = self.token
+    def doubt(self) -> None:
+        """Somebody refused the token: the next look at the file is due at once."""
         self.read_at = float("-inf")
-        return self.current(0.0) != before
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -190,13 +190,13 @@ class Client:
         attempt = 0
         while True:
             attempt += 1
+            authorization = self.access.authorization(self._clock())
             try:
-                return await self._send(query, address, fresh=fresh)
+                return await self._send(query, address, authorization, fresh=fresh)
             except TimedOutError:
                 raise  # the same question would take as long again
             except RefusedError:
-                file = self.access.token_file
-                if attempt == ATTEMPTS or file is None or not file.changed():
+                if attempt == ATTEMPTS or not self._rotated(authorization):
                     raise
             except UnreachableError as error:
                 if attempt == ATTEMPTS or error.too_much:
@@ -205,12 +205,21 @@ class Client:
                 delay *= 2
             self.statistics.retries += 1
 
-    async def _send(self, query: Query, address: str, *, fresh: bool) -> Reply:
+    def _rotated(self, refused: str) -> bool:
+        """Whether there is another token by now than the *refused* one."""
+        if self.access.token_file is not None:
+            self.access.token_file.doubt()
+        return self.access.authorization(self._clock()) != refused
+
+    async def _send(self, query: Query, address: str, authorization: str, *, fresh: bool) -> Reply:
         """One request; asked anew with GET where POST is unknown."""
-        status, reason, headers, body = await self._exchange(query, address, fresh=fresh)
+        sent = {"Authorization": authorization} if authorization else {}
+        if fresh:
+            sent["Cache-Control"] = "no-cache"
+        status, reason, headers, body = await self._exchange(query, address, sent)
         if status in WRONG_METHOD and address not in self._by_get:
             self._by_get.add(address)
-            status, reason, headers, body = await self._exchange(query, address, fresh=fresh)
+            status, reason, headers, body = await self._exchange(query, address, sent)
         reply = judge(
             status=status, reason=reason, headers=headers, body=body, query=str(query), address=address
         )
@@ -219,14 +228,10 @@ class Client:
         return reply
 
     async def _exchange(
-        self, query: Query, address: str, *, fresh: bool
+        self, query: Query, address: str, headers: Mapping[str, str]
     ) -> tuple[int, str, Mapping[str, str], bytearray]:
         if self._session is None:
             raise RuntimeError("the client is used outside of its context")
-        headers = {"Cache-Control": "no-cache"} if fresh else {}
-        authorization = self.access.authorization(self._clock())
-        if authorization:
-            headers["Authorization"] = authorization
         url = f"{address}/api/v1/{query.path}"
         self.statistics.requests += 1
         by_get = address in self._by_get
