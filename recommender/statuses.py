@@ -1,0 +1,162 @@
+"""What a VPA's status is to say, and whether that is worth a write. Pure."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from vpa import conditions
+from vpa.objects.autoscalers import (
+    Condition,
+    ContainerRecommendation,
+    GroupRecommendation,
+    Recommendation,
+    Status,
+)
+from vpa.objects.meta import ResourceList, to_builtins
+
+HISTORY_LOADING = "HistoryLoading"
+
+
+class Difference(enum.IntEnum):
+    """How far a status is from what it is to say."""
+
+    NONE = 0
+    DRIFT = 1
+    """Only bounds differ, and none by the threshold."""
+    CLEAR = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A status as it is to be.
+
+    *recommendation* None: what is there stays, because it is better than anything we know. *groups* None: the
+    VPA has none. *conditions*: the types that we own → the condition, or None for its removal.
+    """
+
+    generation: int
+    recommendation: Recommendation | None
+    groups: list[GroupRecommendation] | None = None
+    conditions: Mapping[str, Condition | None] = field(default_factory=dict)
+
+
+def fetching(sources: Iterable[str]) -> dict[str, Condition | None]:
+    """``FetchingHistory`` while *sources* have not delivered."""
+    names = " and ".join(sorted(sources))
+    if not names:
+        return {conditions.FETCHING_HISTORY: None}
+    return {
+        conditions.FETCHING_HISTORY: Condition(
+            type=conditions.FETCHING_HISTORY,
+            status=conditions.TRUE,
+            reason=HISTORY_LOADING,
+            message=f"History is still to come from {names}; the recommendation stays as it is until then",
+        )
+    }
+
+
+def difference(status: Status | None, wanted: Wanted, *, threshold: float, now: datetime) -> Difference:
+    """How far *status* is from *wanted*; *threshold* is the share by which a bound must move to matter."""
+    present = status or Status()
+    if present.observed_generation != wanted.generation:
+        return Difference.CLEAR
+    if merged(present, wanted, now) != _sorted(present.conditions):
+        return Difference.CLEAR
+    if wanted.recommendation is None:
+        return Difference.NONE
+    if present.recommendation is None:
+        return Difference.CLEAR
+    found = between(_containers(present.recommendation), _containers(wanted.recommendation), threshold)
+    mine, theirs = present.groups or [], wanted.groups or []
+    if [group.scope_value for group in mine] != [group.scope_value for group in theirs]:
+        return Difference.CLEAR
+    for one, other in zip(mine, theirs, strict=True):
+        found = max(found, between(_containers(one), _containers(other), threshold))
+    return found
+
+
+def between(
+    old: list[ContainerRecommendation], new: list[ContainerRecommendation], threshold: float
+) -> Difference:
+    """How far two lists of recommendations are apart."""
+    if [entry.container_name for entry in old] != [entry.container_name for entry in new]:
+        return Difference.CLEAR
+    found = Difference.NONE
+    for before, after in zip(old, new, strict=True):
+        if (before.target or {}) != (after.target or {}):
+            return Difference.CLEAR
+        if (before.uncapped_target or {}) != (after.uncapped_target or {}):
+            return Difference.CLEAR
+        for one, other in (
+            (before.lower_bound or {}, after.lower_bound or {}),
+            (before.upper_bound or {}, after.upper_bound or {}),
+        ):
+            found = max(found, _bounds(one, other, threshold))
+    return found
+
+
+def _bounds(old: ResourceList, new: ResourceList, threshold: float) -> Difference:
+    if old == new:
+        return Difference.NONE
+    if old.keys() != new.keys():
+        return Difference.CLEAR
+    far = any(
+        abs(new[name].nanos - old[name].nanos) >= threshold * old[name].nanos
+        for name in new
+        if old[name] != new[name]
+    )
+    return Difference.CLEAR if far else Difference.DRIFT
+
+
+def merged(status: Status | None, wanted: Wanted, now: datetime) -> list[Condition]:
+    """All conditions of *status* with ours as wanted."""
+    return conditions.merge((status and status.conditions) or (), wanted.conditions, now)
+
+
+def merge_patch(status: Status | None, wanted: Wanted, now: datetime) -> dict[str, Any]:
+    """The fields of the status to replace; lists as wholes, None removes."""
+    patch: dict[str, Any] = {
+        "conditions": to_builtins(merged(status, wanted, now)),
+        "observedGeneration": wanted.generation,
+    }
+    if wanted.recommendation is not None:
+        containers = to_builtins(wanted.recommendation.container_recommendations)
+        patch["recommendation"] = {"containerRecommendations": containers}
+        if wanted.groups is not None or (status is not None and status.groups):
+            patch["groups"] = None if wanted.groups is None else to_builtins(wanted.groups)
+    return patch
+
+
+def whole_status(status: Status | None, wanted: Wanted, now: datetime) -> dict[str, Any]:
+    """The whole status as upstream writes it, conditions of others as they were when it was read."""
+    recommendation = wanted.recommendation or (status and status.recommendation) or Recommendation()
+    return {
+        "recommendation": to_builtins(recommendation),
+        "conditions": to_builtins(merged(status, wanted, now)),
+        "observedGeneration": wanted.generation,
+    } | ({"groups": to_builtins(wanted.groups)} if wanted.groups else {})
+
+
+def ours(status: Status | None, owned: Iterable[str]) -> tuple[Any, ...]:
+    """What of a status only we write, for comparison."""
+    if status is None:
+        return (None, None, ())
+    kinds = frozenset(owned)
+    known = tuple(
+        (condition.type, condition.status, condition.reason, condition.message)
+        for condition in _sorted(status.conditions)
+        if condition.type in kinds
+    )
+    return (status.recommendation, status.groups or None, known)
+
+
+def _containers(of: Recommendation | GroupRecommendation) -> list[ContainerRecommendation]:
+    return of.container_recommendations or []
+
+
+def _sorted(present: Iterable[Condition] | None) -> list[Condition]:
+    return sorted(present or (), key=lambda condition: condition.type)
