@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from vpa.cli import plan, recommend
+from vpa.cli import admit, plan, recommend
 from vpa.cli.app import app
 from vpa.cli.objects import InputError
 
 recommend.register(app)
+admit.register(app)
 plan.register(app)
 
 
