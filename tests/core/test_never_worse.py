@@ -1,4 +1,4 @@
-"""The rules of ``safe``: what the updater does not do, so that nothing gets worse. Each can be switched off."""
+"""The rules of ``safe``: what the updater does not do, so that nothing gets worse; each has its switch."""
 
 from __future__ import annotations
 
