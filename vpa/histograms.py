@@ -111,29 +111,30 @@ class HistogramBank:
 
     def add(self, rows: Ints, values: Floats, weights: Floats, times: Ints) -> None:
         """Add samples in order; a row may occur several times. Values are in cores or bytes."""
+        if len(rows) and weights.min() < 0:
+            raise ValueError("sample weight must be non-negative")
         self.add_to_buckets(rows, self.layout.find(values), weights, times)
 
     def add_to_buckets(self, rows: Ints, buckets: Buckets, weights: Floats, times: Ints) -> None:
-        """:meth:`add` for samples whose buckets are known already."""
+        """:meth:`add` for samples whose buckets are known already; weights must not be negative."""
         if len(rows) == 0:
             return
-        if weights.min() < 0:
-            raise ValueError("sample weight must be non-negative")
-        cut = self._advance(rows, times)
+        where = batches.compact(rows)
+        cut = self._advance(rows, where, times)
         if cut < len(rows):  # a later sample moves the reference of a row that has an earlier one here
             self.add_to_buckets(rows[:cut], buckets[:cut], weights[:cut], times[:cut])
             self.add_to_buckets(rows[cut:], buckets[cut:], weights[cut:], times[cut:])
             return
-        where = batches.compact(rows)
         scaled = self._scaled(where, weights, times)
         flat = buckets * self.capacity + rows
         everything = self._weights.reshape(-1)
         np.add.at(everything, flat, scaled)
         batches.fold(np.add, self.total, where, scaled)
-        self._touched |= np.bincount(buckets, minlength=COUNT) > 0
+        if not self._touched[buckets].all():
+            self._touched[buckets] = True
         small = buckets.astype(np.int16)
-        filled = everything[flat] >= EPSILON
-        if not filled.all():
+        if scaled.min() < EPSILON:  # else every bucket that was added to is heavy enough
+            filled = everything[flat] >= EPSILON
             hidden = ~filled & (small < self.low[rows])
             self._ragged[rows[hidden]] = True
             where, small = rows[filled], small[filled]
@@ -150,7 +151,7 @@ class HistogramBank:
             raise ValueError("sample weight must be non-negative")
         for wave in batches.waves(rows):
             chosen, bucket = rows[wave], buckets[wave]
-            self._advance(chosen, times[wave])
+            self._advance(chosen, chosen, times[wave])
             scaled = self._scaled(chosen, weights[wave], times[wave])
             self.total[chosen] = _less(self.total[chosen], scaled)
             self._weights[bucket, chosen] = _less(self._weights[bucket, chosen], scaled)
@@ -165,17 +166,17 @@ class HistogramBank:
         scaled *= weights
         return scaled
 
-    def _advance(self, rows: Ints, times: Ints) -> int:
+    def _advance(self, rows: Ints, where: slice | Ints, times: Ints) -> int:
         """Move references that lie more than 100 half-lives before a sample; return where to cut the batch.
 
         A row's first sample may move its reference at once. If a later sample of the same row has to move it
         as well, the samples before that one must be added first: their number is returned, else all.
+        *where* are the rows too, as a slice where they are consecutive.
         """
         if not self.half_life:
             return len(rows)
         while True:
-            reference = self.reference[batches.compact(rows)]
-            is_late = reference < times - self._horizon  # NEVER is before all times
+            is_late = self.reference[where] < times - self._horizon  # NEVER is before all times
             if not is_late.any():
                 return len(rows)
             late = np.flatnonzero(is_late)

@@ -27,8 +27,8 @@ CPU_WEIGHT = 0.1
 MEMORY_WEIGHT = 1.0
 """Weight of one memory peak."""
 
-_CPU_PART = 8192  # samples handled at once: all that they need stays in the processor's cache
-_MEMORY_PART = 1 << 17  # few samples change anything, so larger parts cost less
+_PART = 8192  # samples handled at once: all that they need stays in the processor's cache
+_SERIES_PART = 1 << 17  # series cost less in larger parts
 
 
 class OOMOutcome(enum.Enum):
@@ -201,7 +201,7 @@ class Usage:
             weights = np.full(len(times), CPU_WEIGHT)
         if counts is None:
             counts = np.ones(len(times), dtype=np.int64)
-        return _in_parts(_CPU_PART, self._add_cpu, instances, times, millicores, weights, counts)
+        return _in_parts(_PART, self._add_cpu, instances, times, millicores, weights, counts)
 
     def _add_cpu(
         self, instances: Ints, times: Ints, millicores: Ints, weights: Floats, counts: Ints
@@ -236,58 +236,59 @@ class Usage:
         A sample is rejected when it is negative or older than the instance's newest accepted one. Of each
         window only the largest sample stays in the histogram.
         """
-        return _in_parts(_MEMORY_PART, self._add_memory, instances, times, amounts)
+        if isinstance(batches.compact(instances), slice) or batches.is_distinct(instances):
+            return self._add_round(instances, times, amounts)
+        return _in_parts(_SERIES_PART, self._add_series, instances, times, amounts)
 
-    def _add_memory(self, instances: Ints, times: Ints, amounts: Ints) -> NDArray[np.bool_]:
-        where = batches.compact(instances)
-        newest = self.memory_time[where]
-        distinct = isinstance(where, slice) or batches.is_distinct(instances)
-        if not distinct:
-            newest = batches.running_maximum(instances, np.where(amounts >= 0, times, NEVER), newest)
-        accepted = (amounts >= 0) & (times >= newest)
-        if not accepted.all():
-            instances, times, amounts = instances[accepted], times[accepted], amounts[accepted]
-        if distinct:
-            self.memory_time[batches.compact(instances)] = times
-            self._add_peaks(instances, times, amounts, oom=False)
-        else:
-            np.maximum.at(self.memory_time, instances, times)
-            self._add_series(instances, times, amounts)
+    def _add_round(self, instances: Ints, times: Ints, amounts: Ints) -> NDArray[np.bool_]:
+        """At most one sample per instance, as a poll brings them: few of them change a peak."""
+        accepted = np.empty(len(instances), dtype=np.bool_)
+        changing = np.empty(len(instances), dtype=np.bool_)
+        for start in range(0, len(instances), _PART):
+            part = slice(start, start + _PART)
+            where = batches.compact(instances[part])
+            fine = (amounts[part] >= 0) & (times[part] >= self.memory_time[where])
+            accepted[part] = fine
+            if fine.all():
+                self.memory_time[where] = times[part]
+            else:
+                self.memory_time[instances[part][fine]] = times[part][fine]
+            peaks = np.maximum(self.memory_peak[where], self.oom_peak[where])
+            opens = times[part] >= self.window_end[where]  # also where no window was opened yet
+            changing[part] = fine & (opens | ((amounts[part] > peaks) & (peaks != 0)))
+        if changing.any():
+            self._add_peaks(instances[changing], times[changing], amounts[changing], oom=False)
         return accepted
 
     def _add_peaks(self, instances: Ints, times: Ints, amounts: Ints, *, oom: bool) -> None:
-        """At most one sample per instance: start a new window, or raise the peak of the running one."""
-        where = batches.compact(instances)
-        ends = self.window_end[where]
-        unset = ends == NEVER
-        if unset.any():
-            ends = np.where(unset, times, ends)
-        peaks = np.maximum(self.memory_peak[where], self.oom_peak[where])
+        """Start new windows, or raise the peaks of the running ones; the instances are distinct."""
+        ends = self.window_end[instances]
+        ends = np.where(ends == NEVER, times, ends)
+        peaks = np.maximum(self.memory_peak[instances], self.oom_peak[instances])
         opens = times >= ends
-        changed = opens | ((amounts > peaks) & (peaks != 0))
-        if not changed.any():
-            return
-        opening = opens[changed]
-        ends, peaks, amounts, times = ends[changed], peaks[changed], amounts[changed], times[changed]
-        instances = instances[changed]
-        if opening.any():
+        if opens.any():
             interval = self.interval[self.row[instances]]
-            ends = np.where(opening, ends + (times - ends) // interval * interval + interval, ends)
-            peaks = np.where(opening, 0, peaks)
-            self.memory_peak[instances[opening]] = 0
-            self.oom_peak[instances[opening]] = 0
+            ends = np.where(opens, ends + (times - ends) // interval * interval + interval, ends)
+            peaks = np.where(opens, 0, peaks)
+            self.memory_peak[instances[opens]] = 0
+            self.oom_peak[instances[opens]] = 0
         self.window_end[instances] = ends
         self._replace(instances, ends, peaks, amounts)
         (self.oom_peak if oom else self.memory_peak)[instances] = amounts
 
-    def _add_series(self, instances: Ints, times: Ints, amounts: Ints) -> None:
-        """Several samples per instance, ascending in time within an instance: the same, without a loop.
+    def _add_series(self, instances: Ints, times: Ints, amounts: Ints) -> NDArray[np.bool_]:
+        """Several samples per instance, in order: the same as one after another, without a loop.
 
         Windows are locked to the first sample of an instance, so a sample's time tells its window. A sample
         changes the histogram when it is the first of a new window or larger than all before it there.
         """
+        newest = self.memory_time[instances]
+        newest = batches.running_maximum(instances, np.where(amounts >= 0, times, NEVER), newest)
+        accepted = (amounts >= 0) & (times >= newest)
+        instances, times, amounts = instances[accepted], times[accepted], amounts[accepted]
         if len(instances) == 0:
-            return
+            return accepted
+        np.maximum.at(self.memory_time, instances, times)
         rank = batches.occurrence(instances)
         start = np.full(len(self.row), NEVER, dtype=np.int64)
         start[instances[rank == 0]] = times[rank == 0]
@@ -320,12 +321,13 @@ class Usage:
         self.window_end[instances[last]] = ends[last]
         standing_peak = changed & (window == final_window[instances])
         self.memory_peak[instances[standing_peak]] = amounts[standing_peak]  # in order: the last one stays
+        return accepted
 
     def _replace(self, instances: Ints, ends: Ints, old: Ints, new: Ints) -> None:
         """Take each window's old peak (0: none) out of the histogram and put the new one in, in order."""
         rows = self.row[instances]
         layout = self.memory.layout
-        leaving, arriving = layout.find_amounts(old), layout.find_amounts(new)
+        leaving, arriving = np.split(layout.find_amounts(np.concatenate((old, new))), 2)
         weights = np.full(len(rows), MEMORY_WEIGHT)
         for wave in batches.waves(rows):
             out = wave[old[wave] != 0]
@@ -352,7 +354,9 @@ class Usage:
         if needed < 0:
             return OOMOutcome.FAILED
         self.memory_time[instance] = time
-        self._add_peaks(np.array([instance]), np.array([time]), np.array([needed]), oom=True)
+        peak = max(int(self.memory_peak[instance]), int(self.oom_peak[instance]))
+        if time >= int(self.window_end[instance]) or 0 < peak < needed:
+            self._add_peaks(np.array([instance]), np.array([time]), np.array([needed]), oom=True)
         self.oom_count[row] += 1
         self.oom_time[row] = time
         self.oom_memory[row] = needed
