@@ -1,16 +1,29 @@
-"""The alerts as Prometheus' own tools see them."""
+"""The alerts and the dashboard as Prometheus sees them."""
 
 from __future__ import annotations
 
+import asyncio
+import itertools
+import json
 import subprocess
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 import yaml
 
+from admission.metrics import AdmissionMetrics
+from recommender.metrics import ObjectLabels, QualityMetrics, RecommenderMetrics
 from tests.testbed import builds
+from tests.testbed.prometheus import Prometheus
 from tests.tools.deploy_copies import OBSERVABILITY
+from updater.metrics import UpdaterMetrics
+from vpa.durations import Duration
+from vpa.telemetry import endpoints
+from vpa.telemetry.health import Health
+from vpa.telemetry.metrics import Counter, Family, Gauge, Histogram
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]  # promtool is built on the first day
 
@@ -128,3 +141,68 @@ def test_an_alert_fires_when_it_should_and_only_then(tmp_path: Path, fires: bool
         yaml.safe_dump({"rule_files": [str(ALERTS)], "evaluation_interval": "1m", "tests": tests})
     )
     assert "SUCCESS" in promtool("test", "rules", file)
+
+
+LABELS = {
+    "applied": ["true", "false"],
+    "has_recommendation": ["true", "false"],
+    "is_error": ["true", "false"],
+    "is_oom": ["true", "false"],
+    "matches_pods": ["true", "false"],
+    "recommendation_missing": ["true", "false"],
+    "resource": ["cpu", "memory"],
+    "step": ["total", "one"],
+    "unsupported_config": ["true", "false"],
+}
+
+
+def use(family: Family) -> None:
+    """Something happens, with every label."""
+    for values in itertools.product(*(LABELS.get(label, ["x"]) for label in family.labels)):
+        labels = dict(zip(family.labels, values, strict=True))
+        if isinstance(family, Histogram):
+            family.observe(0.5, **labels)
+        elif isinstance(family, Gauge):
+            family.set(3, **labels)
+        elif isinstance(family, Counter):
+            family.inc(1.0, **labels)
+
+
+async def test_every_query_of_the_dashboard_has_an_answer(tmp_path: Path) -> None:
+    dashboard = json.loads((OBSERVABILITY / "dashboard.json").read_text())
+    queries = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
+    async with AsyncExitStack() as stack:
+        families: list[Family] = []
+        ports = []
+        for kinds in ((RecommenderMetrics, QualityMetrics), (UpdaterMetrics,), (AdmissionMetrics,)):
+            registry = endpoints.new_registry()
+            for kind in kinds:
+                families += [each for each in vars(kind(registry)).values() if isinstance(each, Family)]
+            serving = endpoints.serving(
+                address="127.0.0.1:0", registry=registry, health=Health(Duration.of(minutes=1))
+            )
+            ports.append(await stack.enter_async_context(serving))
+        assert {"update_mode", *ObjectLabels._fields} <= {label for each in families for label in each.labels}
+        prometheus = Prometheus(tmp_path)
+        targets = [f"127.0.0.1:{port}" for port in ports]
+        scrape = {"job_name": "vpa", "scrape_interval": "1s", "static_configs": [{"targets": targets}]}
+        (tmp_path / "prometheus.yml").write_text(yaml.safe_dump({"scrape_configs": [scrape]}))
+        await asyncio.to_thread(prometheus.__enter__)
+        stack.callback(prometheus.__exit__, None, None, None)
+        session = await stack.enter_async_context(aiohttp.ClientSession(prometheus.url))
+
+        async def answer(query: str) -> list[float]:
+            async with session.get("/api/v1/query", params={"query": query}) as response:
+                body = await response.json()
+            assert body["status"] == "success", f"{query}: {body}"
+            return [float(each["value"][1]) for each in body["data"]["result"]]
+
+        waiting = list(queries)
+        for _ in range(60):
+            for family in families:
+                use(family)
+            await asyncio.sleep(1)
+            waiting = [each for each in waiting if not any(value > 0 for value in await answer(each))]
+            if not waiting:
+                break
+        assert waiting == []
