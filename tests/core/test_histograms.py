@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.core import vectors
+from tests.core.plain import PlainHistogram
 from vpa import buckets
-from vpa.histograms import NEVER, HistogramBank, LoadError
+from vpa.histograms import NEVER, HistogramBank, LoadError, Saved
 
 Op = list[Any]
 PERCENTILES = np.array([0, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1, 1.5, -0.5])
@@ -52,7 +53,9 @@ def run_rounds(cases: list[vectors.Case], fleet: Fleet) -> dict[str, list[Any]]:
             if len(case["in"]["ops"]) <= step or len(results[case["id"]]) < step:
                 continue
             if "stopped" in case["out"] and step >= len(case["out"]["results"]) - 1:
-                continue  # upstream panics here; what we answer to such a call is free
+                if step == len(case["out"]["results"]) - 1:
+                    survive(case["in"]["ops"][step], hists[case["id"]])
+                continue
             op = case["in"]["ops"][step]
             bank, row = hists[case["id"]][op[1]]
             if op[0] == "add":
@@ -65,6 +68,18 @@ def run_rounds(cases: list[vectors.Case], fleet: Fleet) -> dict[str, list[Any]]:
             rows, values, weights, times = zip(*batch, strict=True)
             bank.add(np.array(rows), np.array(values), np.array(weights), np.array(times))
     return results
+
+
+def survive(op: Op, hists: list[tuple[HistogramBank, int]]) -> None:
+    """Upstream panics on this call; ours may refuse it with an error, or do nothing harmful."""
+    bank, row = hists[op[1]]
+    if op[0] in ("add", "sub"):
+        call = bank.add if op[0] == "add" else bank.subtract
+        with pytest.raises(ValueError, match="non-negative"):
+            call(np.array([row]), np.array([number(op[2])]), np.array([number(op[3])]), np.array([op[4]]))
+    else:
+        assert op[0] == "merge"
+        assert hists[op[2]][0] is not bank, "histograms of two kinds are in two banks, so they never merge"
 
 
 def one(op: Op, bank: HistogramBank, row: int, hists: list[tuple[HistogramBank, int]]) -> Any:
@@ -123,8 +138,6 @@ def test_vector_histograms() -> None:
     fleet = Fleet()
     series = [c for c in cases if c["kind"] == "ops"]
     results = run_rounds(series, fleet)
-    rows = iter(())
-    del rows
     finals: dict[str, list[Any]] = {}
     again = Fleet()
     for case in series:
@@ -149,3 +162,114 @@ def test_vector_histograms() -> None:
         }
 
     vectors.check("histograms", cases, outcome)
+
+
+# Properties: the bank against the plain histogram.
+
+ROWS = 5
+START = 1_785_542_400 * 10**9
+steps = st.one_of(
+    st.tuples(
+        st.just("add"),
+        st.lists(
+            st.tuples(
+                st.integers(0, ROWS - 1),
+                st.integers(0, buckets.LAST),
+                st.floats(1e-6, 5),
+                st.integers(-3 * DAY, 160 * DAY),
+            ),
+            min_size=1,
+            max_size=12,
+        ),
+    ),
+    st.tuples(
+        st.just("subtract"),
+        st.integers(0, ROWS - 1),
+        st.integers(0, buckets.LAST),
+        st.floats(1e-6, 5),
+        st.integers(-3 * DAY, 160 * DAY),
+    ),
+    st.tuples(st.just("merge"), st.integers(0, ROWS - 1), st.integers(0, ROWS - 1)),
+    st.tuples(st.just("clear"), st.integers(0, ROWS - 1)),
+    st.tuples(st.just("grow"), st.integers(1, 40)),
+)
+
+
+def bank_state(bank: HistogramBank, row: int) -> tuple[object, ...]:
+    reference = int(bank.reference[row])
+    return (
+        bank.weights(row).tolist(),
+        float(bank.total[row]),
+        int(bank.low[row]),
+        int(bank.high[row]),
+        None if reference == NEVER else reference,
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(steps, max_size=25), st.sampled_from([DAY, 8 * 3600 * 10**9, 7 * DAY]))
+def test_any_interleaving_of_calls_leaves_every_row_as_a_plain_histogram(script: Any, half_life: int) -> None:
+    bank = HistogramBank(buckets.cpu(), half_life=half_life, capacity=ROWS)
+    plain = [PlainHistogram(half_life) for _ in range(ROWS)]
+    percentiles = np.array([0.0, 0.5, 0.9, 0.95, 1.0])
+    for step in script:
+        match step[0]:
+            case "add":
+                rows, stops, weights, times = (np.array(column) for column in zip(*step[1], strict=True))
+                bank.add_to_buckets(rows, stops, weights, START + times)
+                for row, bucket, weight, time in step[1]:
+                    plain[row].add(bucket, weight, START + time)
+            case "subtract":
+                _, row, bucket, weight, time = step
+                bank.subtract_from_buckets(
+                    np.array([row]), np.array([bucket]), np.array([weight]), np.array([START + time])
+                )
+                plain[row].subtract(bucket, weight, START + time)
+            case "merge" if step[1] != step[2]:
+                bank.merge(step[1], step[2])
+                plain[step[1]].merge(plain[step[2]])
+            case "clear":
+                bank.clear(np.array([step[1]]))
+                plain[step[1]] = PlainHistogram(half_life)
+            case "grow":
+                bank.grow(ROWS + step[1])
+        assert [bank_state(bank, row) for row in range(ROWS)] == [row.state() for row in plain]
+    found = bank.percentile_buckets(np.arange(ROWS), percentiles)
+    wanted = [[row.percentile_bucket(p) for row in plain] for p in percentiles.tolist()]
+    assert found.tolist() == wanted
+    chosen = np.array([3, 0, 4])
+    assert bank.percentile_buckets(chosen, percentiles).tolist() == found[:, chosen].tolist()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.floats(0.001, 900), st.integers(0, 30 * DAY)), min_size=1, max_size=40))
+def test_a_saved_and_loaded_row_keeps_its_percentiles_and_total(samples: list[tuple[float, int]]) -> None:
+    bank = HistogramBank(buckets.cpu(), half_life=DAY, capacity=2)
+    values, times = (np.array(column) for column in zip(*samples, strict=True))
+    zeros = np.zeros(len(samples), dtype=np.int64)
+    bank.add(zeros, values, np.full(len(samples), 0.1), START + times)
+    bank.load(1, bank.save(0))
+    assert math.isclose(bank.total[0], bank.total[1], rel_tol=1e-9)
+    assert bank.low[1] >= bank.low[0]
+    assert bank.high[1] <= bank.high[0]
+    assert bank.save(1).weights == bank.save(0).weights
+
+
+@given(st.lists(st.integers(0, 2_000_000), min_size=1, max_size=200))
+def test_buckets_of_whole_millicores_are_those_of_their_cores(amounts: list[int]) -> None:
+    layout = buckets.cpu()
+    given_amounts = np.array(amounts)
+    assert layout.find_amounts(given_amounts).tolist() == layout.find(given_amounts / 1000.0).tolist()
+
+
+def test_a_histogram_with_a_damaged_bucket_is_refused_and_changes_nothing() -> None:
+    bank = HistogramBank(buckets.memory(), half_life=DAY, capacity=1)
+    for saved, words in (
+        (Saved({176: 1}, 1.0, 0), "exceeding histogram buckets 176"),
+        (Saved({-1: 1}, 1.0, 0), "negative bucket -1"),
+        (Saved({1: 1}, -1.0, 0), "negative weight -1"),
+    ):
+        with pytest.raises(LoadError, match=words):
+            bank.load(0, saved)
+        assert bool(bank.is_empty(np.array([0]))[0])
+        assert bank.reference[0] == NEVER
