@@ -11,8 +11,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from tests.core.pods import Data, container, limit_range, pod, sizes, vpa
-from vpa.cli.__main__ import app
+import vpa.cli.__main__  # noqa: F401  (registers the commands)
+from tests.core import pods
+from tests.core.pods import Data, container, limit_range, pod, sizes
+from vpa.cli.app import app
 from vpa.cli.objects import InputError
 
 DEPLOYMENT: Data = {
@@ -55,7 +57,7 @@ def run(tmp_path: Path, *objects: Data, arguments: tuple[str, ...] = ()) -> list
 
 def test_a_pod_gets_the_patch_of_its_deployments_vpa(tmp_path: Path) -> None:
     main = owned(pod(container("main", {"cpu": "100m"}, {"cpu": "200m"})))
-    (row,) = run(tmp_path, DEPLOYMENT, targeting(vpa({"main": {"cpu": "300m"}})), main)
+    (row,) = run(tmp_path, DEPLOYMENT, targeting(pods.vpa({"main": {"cpu": "300m"}})), main)
     assert {key: row[key] for key in ("namespace", "name", "vpa", "reason")} == {
         "namespace": "n",
         "name": "web-1",
@@ -83,10 +85,10 @@ def test_a_running_pod_is_judged_as_if_it_were_created_now(tmp_path: Path) -> No
         },
     )
     main["status"] = {"containerStatuses": [{"name": "main", "resources": {"requests": {"cpu": "5"}}}]}
-    (row,) = run(tmp_path, DEPLOYMENT, targeting(vpa({"main": {"cpu": "300m"}})), main)
+    (row,) = run(tmp_path, DEPLOYMENT, targeting(pods.vpa({"main": {"cpu": "300m"}})), main)
     assert row["patch"][0] == {"op": "add", "path": "/metadata/annotations", "value": {}}
     kept = owned(pod(container("main", {"cpu": "100m"})), annotations={"team": "a", "vpaUpdates": "x"})
-    (row,) = run(tmp_path, DEPLOYMENT, targeting(vpa({"main": {"cpu": "300m"}})), kept)
+    (row,) = run(tmp_path, DEPLOYMENT, targeting(pods.vpa({"main": {"cpu": "300m"}})), kept)
     assert row["patch"][0]["path"] == "/spec/containers/0/resources/requests/cpu"
 
 
@@ -98,7 +100,13 @@ def test_pods_come_out_in_input_order_each_with_its_reason(tmp_path: Path) -> No
     stranger["metadata"]["ownerReferences"] = [{"kind": "ReplicaSet", "name": "gone-1", "controller": True}]
     unlabelled = owned(pod(container("main")), "unlabelled", labels={"app": "other"})
     rows = run(
-        tmp_path, DEPLOYMENT, lonely, static, stranger, unlabelled, targeting(vpa({"main": {"cpu": "1"}}))
+        tmp_path,
+        DEPLOYMENT,
+        lonely,
+        static,
+        stranger,
+        unlabelled,
+        targeting(pods.vpa({"main": {"cpu": "1"}})),
     )
     assert [(row["name"], row["reason"], row["patch"]) for row in rows] == [
         ("p", "NoController", []),
@@ -110,10 +118,10 @@ def test_pods_come_out_in_input_order_each_with_its_reason(tmp_path: Path) -> No
 
 def test_a_vpa_that_applies_nothing_is_named_with_the_reason(tmp_path: Path) -> None:
     main = owned(pod(container("main", {"cpu": "100m"})))
-    off = targeting(vpa({"main": {"cpu": "1"}}, updatePolicy={"updateMode": "Off"}))
+    off = targeting(pods.vpa({"main": {"cpu": "1"}}, updatePolicy={"updateMode": "Off"}))
     (row,) = run(tmp_path, DEPLOYMENT, off, main)
     assert (row["vpa"], row["patch"], row["reason"]) == ("v", [], "ModeOff")
-    (row,) = run(tmp_path, DEPLOYMENT, targeting(vpa({})), main)
+    (row,) = run(tmp_path, DEPLOYMENT, targeting(pods.vpa({})), main)
     assert row["reason"] == "NoRecommendation"
     assert [operation["path"] for operation in row["patch"]] == [
         "/metadata/annotations",
@@ -123,7 +131,7 @@ def test_a_vpa_that_applies_nothing_is_named_with_the_reason(tmp_path: Path) -> 
 
 def test_a_broken_boost_is_named_and_the_other_pods_get_their_patch(tmp_path: Path) -> None:
     broken = targeting(
-        vpa({"main": {"cpu": "1"}}, startupBoost={"cpu": {"type": "Bogus"}}),
+        pods.vpa({"main": {"cpu": "1"}}, startupBoost={"cpu": {"type": "Bogus"}}),
         name="broken",
         namespace="m",
     )
@@ -132,7 +140,7 @@ def test_a_broken_boost_is_named_and_the_other_pods_get_their_patch(tmp_path: Pa
         elsewhere,
         DEPLOYMENT,
         broken,
-        targeting(vpa({"main": {"cpu": "1"}})),
+        targeting(pods.vpa({"main": {"cpu": "1"}})),
         owned(pod(container("main", {"cpu": "100m"})), namespace="m"),
         owned(pod(container("main", {"cpu": "100m"}))),
     )
@@ -148,7 +156,7 @@ def test_a_broken_boost_is_named_and_the_other_pods_get_their_patch(tmp_path: Pa
 def test_flags_that_change_a_patch_are_taken_under_their_own_names(tmp_path: Path) -> None:
     objects = (
         DEPLOYMENT,
-        targeting(vpa({"main": {"cpu": "8"}})),
+        targeting(pods.vpa({"main": {"cpu": "8"}})),
         owned(pod(container("main", {"cpu": "100m"}))),
         {"kind": "Node", "metadata": {"name": "node"}, "status": {"allocatable": {"cpu": "4"}}},
         {"kind": "LimitRange", **limit_range({"type": "Container", "max": {"cpu": "6"}})},
@@ -163,7 +171,7 @@ def test_flags_that_change_a_patch_are_taken_under_their_own_names(tmp_path: Pat
 
 def test_a_vpa_that_would_be_refused_is_named_on_standard_error(tmp_path: Path) -> None:
     path = tmp_path / "objects.yaml"
-    bad = targeting(vpa({}, policies=[{"containerName": "a"}, {"containerName": "a"}]))
+    bad = targeting(pods.vpa({}, policies=[{"containerName": "a"}, {"containerName": "a"}]))
     path.write_text(yaml.safe_dump(bad), encoding="utf-8")
     result = CliRunner().invoke(app, ["admit", "-f", str(path)])
     assert result.exit_code == 0
@@ -175,7 +183,7 @@ def test_the_table_shows_each_change_or_the_reason(tmp_path: Path) -> None:
     path = tmp_path / "objects.yaml"
     lonely = {"kind": "Pod", **pod(container("main"))}
     main = owned(pod(container("main", {"cpu": "100m"})))
-    objects = (DEPLOYMENT, targeting(vpa({"main": {"cpu": "300m"}})), main, lonely)
+    objects = (DEPLOYMENT, targeting(pods.vpa({"main": {"cpu": "300m"}})), main, lonely)
     path.write_text(yaml.safe_dump_all(objects), encoding="utf-8")
     output = CliRunner().invoke(app, ["admit", "-f", str(path)]).stdout
     assert "n/web-1  (VPA v)" in output
@@ -196,7 +204,7 @@ def test_bad_input_and_bad_use_are_told_apart(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rules", ["safe", "upstream"])
 def test_two_vpas_for_one_target_the_oldest_wins(tmp_path: Path, rules: str) -> None:
     main = owned(pod(container("main", {"cpu": "100m"})))
-    old = targeting(vpa({"main": {"cpu": "1"}}), name="z", creationTimestamp="2026-01-01T00:00:00Z")
-    new = targeting(vpa({"main": {"cpu": "2"}}), name="a", creationTimestamp="2026-02-01T00:00:00Z")
+    old = targeting(pods.vpa({"main": {"cpu": "1"}}), name="z", creationTimestamp="2026-01-01T00:00:00Z")
+    new = targeting(pods.vpa({"main": {"cpu": "2"}}), name="a", creationTimestamp="2026-02-01T00:00:00Z")
     (row,) = run(tmp_path, DEPLOYMENT, new, old, main, arguments=(f"--compatibility={rules}",))
     assert row["vpa"] == "z"
