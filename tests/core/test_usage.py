@@ -5,9 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.core import vectors
 from vpa.histograms import NEVER
+from vpa.objects import meta
+from vpa.objects.autoscalers import ContainerPolicy
+from vpa.settings import Aggregation
 from vpa.usage import OOMOutcome, Usage
 
 MS = 10**6
@@ -119,3 +124,134 @@ def test_vector_aggregate_container_state() -> None:
         return {**state(usage, by_id[case["id"]]), "results": results[case["id"]]}
 
     vectors.check("aggregate_container_state", cases, outcome)
+
+
+# Properties: a batch is the same as one sample after another.
+
+DAY = 86400 * 10**9
+START = 1_785_542_400 * 10**9
+INSTANCES = 4
+samples = st.lists(
+    st.tuples(
+        st.integers(0, INSTANCES - 1),
+        st.integers(0, 200).map(lambda step: START + step * DAY // 20),
+        st.integers(-5, 3_000_000_000),
+    ),
+    max_size=40,
+)
+
+
+def scene_of(rows: int) -> Usage:
+    usage = Usage(capacity=8)
+    usage.new_instances(usage.new_rows(rows, 0)[np.arange(INSTANCES) % rows])
+    return usage
+
+
+def everything(usage: Usage, rows: int) -> list[object]:
+    banks = [
+        (bank.weights(row).tolist(), bank.total[row], bank.low[row], bank.high[row], bank.reference[row])
+        for bank in (usage.cpu, usage.memory)
+        for row in range(rows)
+    ]
+    columns = (
+        usage.first_sample[:rows],
+        usage.last_sample[:rows],
+        usage.sample_count[:rows],
+        usage.cpu_time[:INSTANCES],
+        usage.memory_time[:INSTANCES],
+        usage.window_end[:INSTANCES],
+        usage.memory_peak[:INSTANCES],
+        usage.oom_peak[:INSTANCES],
+    )
+    return [*banks, *(column.tolist() for column in columns)]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(samples, max_size=4), st.sampled_from([1, 2, INSTANCES]), st.booleans())
+def test_a_batch_leaves_the_same_as_its_samples_one_by_one(
+    batches: list[list[tuple[int, int, int]]], rows: int, memory: bool
+) -> None:
+    whole, single = scene_of(rows), scene_of(rows)
+    for batch in batches:
+        columns = [np.array(column, dtype=np.int64) for column in zip(*batch, strict=True)] or [
+            np.zeros(0, dtype=np.int64)
+        ] * 3
+        add = whole.add_memory if memory else whole.add_cpu
+        accepted = add(*columns).tolist()
+        add = single.add_memory if memory else single.add_cpu
+        assert accepted == [bool(add(*(np.array([value]) for value in sample))[0]) for sample in batch]
+        assert everything(whole, rows) == everything(single, rows)
+
+
+def one_container(**settings: Any) -> tuple[Usage, int, int]:
+    usage = Usage(Aggregation(**settings), capacity=4)
+    row = int(usage.new_rows(1, 0)[0])
+    return usage, row, int(usage.new_instances(np.array([row]))[0])
+
+
+def memory_percentile(usage: Usage, row: int, percentile: float = 1.0) -> float:
+    return float(usage.memory.percentiles(np.array([row]), np.array([percentile]))[0, 0])
+
+
+def test_an_oom_seen_just_after_a_sample_opened_a_new_window_is_accepted() -> None:
+    usage, _, instance = one_container()
+    killed = START + DAY + 8 * 3600 * 10**9
+    for time in (START, killed + 36 * 10**9):  # the second one opens a new window
+        usage.add_memory(np.array([instance]), np.array([time]), np.array([10**8]))
+    assert usage.record_oom(instance, killed, 2 * 10**8) is OOMOutcome.RECORDED
+    assert usage.oom_peak[instance] == 2 * 10**8 + 104857600
+    assert usage.record_oom(instance, killed - 2 * DAY, 10**9) is OOMOutcome.TOO_OLD
+
+
+def test_a_container_that_only_ever_was_oom_killed_has_a_memory_history() -> None:
+    usage, row, instance = one_container()
+    usage.record_oom(instance, START, 300 * 2**20)
+    assert not bool(usage.memory.is_empty(np.array([row]))[0])
+    assert memory_percentile(usage, row) >= 400 * 2**20
+    assert bool(usage.cpu.is_empty(np.array([row]))[0])
+
+
+def test_the_same_oom_again_and_again_does_not_inflate_the_evidence_and_decays_after_a_clean_time() -> None:
+    usage, row, instance = one_container(oom_bump_up_ratio=2.0)
+    for day in range(0, 30, 3):
+        usage.record_oom(instance, START + day * DAY, 500 * 2**20)  # killed at the same capped request
+    bumped = memory_percentile(usage, row)
+    assert 1000 * 2**20 <= bumped <= 1.06 * 1000 * 2**20
+    for day in range(31, 60):
+        usage.add_memory(np.array([instance]), np.array([START + day * DAY]), np.array([600 * 2**20]))
+    assert memory_percentile(usage, row, 0.95) <= 1.06 * 600 * 2**20
+
+
+def test_settings_of_a_policy_hold_for_its_rows_until_they_are_reset() -> None:
+    usage, row, instance = one_container()
+    policy = meta.convert(
+        {"containerName": "*", "oomBumpUpRatio": "3", "memoryAggregationIntervalSeconds": 60}, ContainerPolicy
+    )
+    usage.configure(np.array([row]), policy)
+    usage.record_oom(instance, START, 10**9)
+    assert usage.oom_peak[instance] == 3 * 10**9
+    assert usage.window_end[instance] == START + 60 * 10**9
+    usage.reset_settings(np.array([row]))
+    assert usage.bump_ratio[row] == 1.2
+
+
+def test_freed_rows_are_empty_when_they_are_used_again() -> None:
+    usage, row, instance = one_container()
+    usage.add_cpu(np.array([instance]), np.array([START]), np.array([500]))
+    usage.free_instances(np.array([instance]))
+    usage.free_rows(np.array([row]))
+    assert usage.new_rows(1, START).tolist() == [row]
+    assert bool(usage.cpu.is_empty(np.array([row]))[0])
+    assert usage.sample_count[row] == 0
+    assert usage.first_sample[row] == NEVER
+
+
+def test_history_expires_a_whole_history_length_after_its_newest_sample() -> None:
+    usage, row, instance = one_container()
+    usage.created[row] = START
+    rows = np.array([row])
+    assert not usage.is_expired(rows, START + 8 * DAY - 1)[0]
+    assert usage.is_expired(rows, START + 8 * DAY)[0]
+    usage.add_cpu(np.array([instance]), np.array([START + DAY]), np.array([5]))
+    assert not usage.is_expired(rows, START + 9 * DAY - 1)[0]
+    assert usage.is_expired(rows, START + 9 * DAY)[0]
