@@ -151,3 +151,108 @@ def test_vector_checkpoints() -> None:
         return {"state": state(usage, row), "saved": saved(usage, row)}
 
     vectors.check("checkpoints", cases, outcome)
+
+
+# Restarts
+
+DAY = 86400 * SECOND
+NOON = times.parse("2026-08-01T12:00:00Z")
+
+
+def one_pod() -> tuple[Usage, int, int]:
+    usage = Usage(capacity=4)
+    row = new_row(usage)
+    return usage, row, int(usage.new_instances(np.array([row]))[0])
+
+
+def restarted(usage: Usage, row: int, instance: int, now: int) -> tuple[Usage, int, int]:
+    """What a new process knows: the checkpoint's status and annotation, and that the pod still lives."""
+    status = checkpoints.save(usage, row, now=now, instances=[instance])
+    peaks = checkpoints.running_peaks(usage, {"pod-1": instance}, now)
+    annotations = {checkpoints.PEAKS_ANNOTATION: checkpoints.encode_peaks(peaks, status)}
+    after, new, again = one_pod()
+    checkpoints.load(after, new, checkpoints.decode(status))
+    found = checkpoints.decode_peaks(annotations, status)
+    checkpoints.restore_peaks(after, new, found, {"pod-1": again})
+    return after, new, again
+
+
+def peak(usage: Usage, row: int) -> float:
+    return float(usage.memory.percentiles(np.array([row]), np.array([1.0]))[0, 0])
+
+
+def test_the_days_memory_peak_survives_daily_restarts() -> None:
+    usage, row, instance = one_pod()
+    for day in range(5):
+        morning = NOON + day * DAY
+        usage.add_memory(np.array([instance]), np.array([morning]), np.array([100 * 2**20]))
+        usage.add_memory(np.array([instance]), np.array([morning + 3600 * SECOND]), np.array([900 * 2**20]))
+        usage, row, instance = restarted(usage, row, instance, morning + 7200 * SECOND)
+        assert peak(usage, row) >= 900 * 2**20
+    assert usage.memory_peak[instance] == 900 * 2**20
+
+
+def test_a_pod_that_lives_on_replaces_its_running_peak_after_a_restart_and_adds_none() -> None:
+    usage, row, instance = one_pod()
+    usage.add_memory(np.array([instance]), np.array([NOON]), np.array([400 * 2**20]))
+    total = float(usage.memory.total[row])
+    usage, row, instance = restarted(usage, row, instance, NOON + SECOND)
+    assert float(usage.memory.total[row]) == pytest.approx(total)
+    usage.add_memory(np.array([instance]), np.array([NOON + 60 * SECOND]), np.array([700 * 2**20]))
+    assert float(usage.memory.total[row]) == pytest.approx(total)
+    assert peak(usage, row) >= 700 * 2**20
+
+
+def test_an_oom_bump_without_any_cpu_sample_survives_a_checkpoint_and_a_restart() -> None:
+    usage, row, instance = one_pod()
+    usage.record_oom(instance, NOON, 32 * 2**20)
+    usage, row, instance = restarted(usage, row, instance, NOON + SECOND)
+    assert not bool(usage.memory.is_empty(np.array([row]))[0])
+    assert usage.oom_peak[instance] == 132 * 2**20
+    assert usage.sample_count[row] == 0
+
+
+def test_upstream_reads_a_checkpoint_with_running_peaks_as_one_of_its_own() -> None:
+    usage, row, instance = one_pod()
+    usage.add_memory(np.array([instance]), np.array([NOON]), np.array([400 * 2**20]))
+    status = checkpoints.save(usage, row, now=NOON + SECOND, instances=[instance])
+    assert set(status) == {
+        "lastUpdateTime",
+        "version",
+        "cpuHistogram",
+        "memoryHistogram",
+        "firstSampleStart",
+        "lastSampleStart",
+    }
+    assert "bucketWeights" not in status["memoryHistogram"]
+
+
+def test_running_peaks_beside_a_status_that_another_writer_replaced_are_void() -> None:
+    usage, row, instance = one_pod()
+    usage.add_memory(np.array([instance]), np.array([NOON]), np.array([400 * 2**20]))
+    status = checkpoints.save(usage, row, now=NOON + SECOND, instances=[instance])
+    peaks = checkpoints.running_peaks(usage, {"pod-1": instance}, NOON + SECOND)
+    annotations = {checkpoints.PEAKS_ANNOTATION: checkpoints.encode_peaks(peaks, status)}
+    assert len(checkpoints.decode_peaks(annotations, status)) == 1
+    other = {**status, "lastUpdateTime": "2026-08-01T13:00:00Z"}
+    assert checkpoints.decode_peaks(annotations, other) == []
+    assert checkpoints.decode_peaks({checkpoints.PEAKS_ANNOTATION: "{"}, status) == []
+    assert checkpoints.decode_peaks(None, status) == []
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (
+            {"version": "v3", "cpuHistogram": {"bucketWeights": {"1": 1.5}}},
+            r"cpuHistogram.bucketWeights\[1\]",
+        ),
+        ({"version": "v3", "memoryHistogram": {"bucketWeights": {"x": 1}}}, '"x" is not a bucket number'),
+        ({"version": "v3", "firstSampleStart": "yesterday"}, "firstSampleStart: .* RFC 3339"),
+        ({"version": 3}, "version is not a text"),
+        ([], "status is not an object"),
+    ],
+)
+def test_a_malformed_checkpoint_is_refused_with_the_field_that_is_wrong(status: Any, words: str) -> None:
+    with pytest.raises(checkpoints.MalformedCheckpointError, match=words):
+        checkpoints.decode(status)
