@@ -163,7 +163,7 @@ class Trickster(_Server):
         """Until it answers."""
         self._wait(f"{self.url}/trickster/ping")
 
-    def requests(self, path: str = "/api/v1/query_range") -> dict[str, int]:
+    def requests(self, path: str = "query_range") -> dict[str, int]:
         """Cache status → requests of *path* so far, from its own metrics."""
         with urllib.request.urlopen(f"http://{ADDRESS}:{self._metrics_port}/metrics", timeout=5) as answer:
             text = answer.read().decode()

@@ -12,12 +12,12 @@ from vpa.metrics.history.batches import COMPLETE, NEWEST, HistoryBatch, batch
 from vpa.metrics.history.fetching import Doubts, Fetcher, decoded, pods_expected
 from vpa.metrics.history.grids import Grid
 from vpa.metrics.history.owners import LabelsError, Owners, labels_as_upstream
-from vpa.metrics.history.planning import CPU, Limits, Piece, Plan, Target, plan
+from vpa.metrics.history.planning import CPU, Limits, Piece, Plan, Target, plan, smaller
 from vpa.metrics.history.tables import Counts, Table
 from vpa.metrics.prometheus import names as naming
 from vpa.metrics.prometheus import queries
 from vpa.metrics.prometheus.client import Client, Query
-from vpa.metrics.prometheus.errors import PrometheusError
+from vpa.metrics.prometheus.errors import NoAddressError, PrometheusError
 from vpa.metrics.prometheus.names import Names
 from vpa.metrics.prometheus.queries import Shard
 from vpa.objects.workloads import WELL_KNOWN
@@ -140,7 +140,7 @@ class _Run:
         )
         self._deliver = deliver
         self._delivering = asyncio.Lock()
-        self._named = False
+        self._failed: list[tuple[_Group, Piece]] = []
 
     async def all(self) -> None:
         """Try, wait, try again."""
@@ -184,6 +184,7 @@ class _Run:
 
     async def _once(self) -> None:
         """One pass over all that is missing; errors leave their piece for the next pass."""
+        self._failed.clear()
         try:
             await self._learn_names()
         except PrometheusError as error:
@@ -194,11 +195,11 @@ class _Run:
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(self.loader.concurrency):
                     tasks.create_task(self._work(todo))
+        for group, piece in self._failed:
+            self._cut(group, piece)
 
     async def _learn_names(self) -> None:
-        """Look once which labels and jobs the cluster has."""
-        if self._named:
-            return
+        """Look which labels and jobs the cluster has; also shows that somebody answers at all."""
         names = self.loader.names
         query = Query.instant(queries.probe(names), at=self.grid.end)
         matrix = await decoded(await self.loader.client.ask(query), query)
@@ -206,7 +207,18 @@ class _Run:
         self.fetcher.names = self.owners.names = names
         if note and note not in self.progress.notes:
             self.progress.notes.append(note)
-        self._named = bool(matrix.labels)
+
+    def _cut(self, group: _Group, piece: Piece) -> None:
+        """Let what failed, though somebody answers, be asked for in smaller pieces the next time.
+
+        Trickster 2.0.5 breaks the connection when the first of several fetches is too big for it.
+        """
+        parts = smaller(piece)
+        for pieces in (group.newest, group.older):
+            if parts and piece in pieces:
+                at = pieces.index(piece)
+                pieces[at : at + 1] = parts
+                self.progress.pieces += len(parts) - 1
 
     async def _work(self, todo: Iterator[tuple[_Group, Piece]]) -> None:
         for group, piece in todo:
@@ -216,6 +228,8 @@ class _Run:
                 self._problem(error)
                 if not error.transient:
                     self._forget(group, piece)
+                elif not isinstance(error, NoAddressError):
+                    self._failed.append((group, piece))
             await self._after(group)
             self.loader.watch(self.progress)
 
