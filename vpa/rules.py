@@ -29,18 +29,21 @@ class Rules(flags.Group):
 
     # Updater
     break_eviction_loops: bool = rule(
-        "Evictions of a group stop when a replacement does not carry its target, and all evictions when many do not."
+        "Evictions of a group stop when a replacement does not carry its target, and all evictions when "
+        "many do not."
     )
     foresee_node_fit: bool = rule("No pod is given a size that no node it may run on can hold.")
     foresee_quota: bool = rule("No pod is given a size that a ResourceQuota would refuse.")
     foresee_disruption_budgets: bool = rule(
-        "PodDisruptionBudgets are read first: no eviction that they refuse, no restart in place that they forbid."
+        "PodDisruptionBudgets are read first: no eviction that they refuse, no restart in place that "
+        "they forbid."
     )
     foresee_resize_refusals: bool = rule(
         "A resize that the API server is bound to refuse (QoS class, restart policy, node size) is not tried."
     )
     resize_apart_from_eviction: bool = rule(
-        "Few replicas, eviction requirements and a stale admission lease forbid evictions, not harmless resizes."
+        "Few replicas, eviction requirements and a stale admission lease forbid evictions, not harmless "
+        "resizes."
     )
     budget_in_every_mode: bool = rule(
         "Mode InPlace keeps the disruption budget and waits for deferred resizes."
@@ -55,7 +58,8 @@ class Rules(flags.Group):
         "A resize is late by the transition time and generation of its condition, not by its first sighting."
     )
     budget_for_unknown_owners: bool = rule(
-        "Pods of an unknown kind of owner have the budget of their live group; pods without one are left alone."
+        "Pods of an unknown kind of owner have the budget of their live group; pods without one are "
+        "left alone."
     )
     boost_keeps_min_replicas: bool = rule("A boosted pod does not lift the minimum of replicas of its group.")
     count_readiness: bool = rule(
@@ -68,7 +72,8 @@ class Rules(flags.Group):
         "A failed resize leads to eviction only when it was refused, not when the server was busy."
     )
     remember_refusals: bool = rule(
-        "A refused resize is tried again when its target shrinks or an hour is over, and forgotten once one works."
+        "A refused resize is tried again when its target shrinks or an hour is over, and forgotten once "
+        "one works."
     )
     see_oom_at_once: bool = rule(
         "An OOM kill counts when the container's state shows it, not only after its restart."
