@@ -30,7 +30,7 @@ _CONTENT_TYPES: Mapping[Style, str] = {
     "json": "application/json-patch+json",
     "apply": "application/apply-patch+yaml",
 }
-TRIES = 10
+TRIES = 20
 """How often :func:`update` computes its patch before it gives the conflict to the caller."""
 
 
@@ -94,7 +94,7 @@ async def update(
     Raises ``NotFound`` if the object is gone, ``Conflict`` if it was replaced by another of its name or
     changes all the time.
     """
-    backoff = Backoff(base=0.02, cap=1.0)
+    backoff = Backoff(base=0.005, cap=0.2)  # short: who waits long loses again to a writer that does not
     uid = current.metadata.uid
     name, namespace = current.metadata.name, current.metadata.namespace
     for attempt in range(TRIES):
