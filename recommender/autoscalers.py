@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from recommender.conflicts import winner
-from recommender.tracking import Group, Tracker
+from recommender.records import Labels
+from recommender.tracking import Group, GroupKey, Tracker
 from vpa.cluster.targets import Target
 from vpa.matching import TargetIndex, TargetKey, age_order, target_key
 from vpa.numerics import Ints
@@ -218,6 +219,15 @@ class Autoscalers:
     def in_namespace(self, namespace: str) -> Iterable[VpaKey]:
         """The VPAs of a namespace."""
         return self._in_namespace.get(namespace, ())
+
+    def wants(self, group: GroupKey, labels: Labels | None) -> bool:
+        """Whether any VPA would see pods of this group; *labels* where it is found by them."""
+        if self._of_target.get(group.target):
+            return True
+        candidate = Group(group, labels)
+        return labels is not None and any(
+            self._selects(key, candidate) for key in self.in_namespace(group.namespace)
+        )
 
     def scope_of(self, target: TargetKey) -> str:
         """The node label by which the oldest scoped VPA of a DaemonSet splits it, "" for none."""

@@ -84,8 +84,8 @@ class Tracker:
         self.usage = usage
         self.groups: dict[GroupKey, Group] = {}
         self.pods: dict[PodKey, Tracked] = {}
-        self.changed: set[GroupKey] = set()
-        """Groups whose pods or containers changed since the caller cleared this."""
+        self.changed: dict[GroupKey, Group] = {}
+        """Groups whose pods or rows changed since the caller cleared this."""
         self._at: defaultdict[TargetKey, dict[GroupKey, Group]] = defaultdict(dict)
         self._loose: defaultdict[str, dict[GroupKey, Group]] = defaultdict(dict)
         self._gone: list[Tracked] = []
@@ -101,7 +101,7 @@ class Tracker:
                 self._at[key.target][key] = group
             else:
                 self._loose[key.namespace][key] = group
-            self.changed.add(key)
+            self.changed[key] = group
         return group
 
     def at(self, target: TargetKey) -> Collection[Group]:
@@ -117,7 +117,7 @@ class Tracker:
         row = group.rows.get(container)
         if row is None:
             row = group.rows[container] = int(self.usage.new_rows(1, now)[0])
-            self.changed.add(group.key)
+            self.changed[group.key] = group
         return row
 
     def release(self, group: Group, containers: Iterable[str]) -> None:
@@ -129,7 +129,7 @@ class Tracker:
                 group.rows[container] = row
             else:
                 self.usage.free_rows(np.array([row]))
-            self.changed.add(group.key)
+            self.changed[group.key] = group
 
     def drop_group(self, group: Group) -> None:
         """Forget a group without pods, and its rows."""
@@ -213,7 +213,7 @@ class Tracker:
         group.pods.add(tracked.record.key)
         for name in tracked.record.shape.names:
             group.containers[name] += 1
-        self.changed.add(group.key)
+        self.changed[group.key] = group
 
     def _leave(self, tracked: Tracked) -> None:
         if tracked.gone:
@@ -222,7 +222,7 @@ class Tracker:
         group.pods.discard(tracked.record.key)
         group.containers.subtract(tracked.record.shape.names)
         group.containers = +group.containers
-        self.changed.add(group.key)
+        self.changed[group.key] = group
 
     # Rows as wholes
 

@@ -61,6 +61,22 @@ class Selector:
         return all(requirement.matches(labels) for requirement in self.requirements)
 
 
+def text(selector: Selector) -> str:
+    """The selector as the API takes it in a query; ``""`` for everything. One of nothing has no text."""
+    return ",".join(
+        _TEXTS[one.operator](one.key, ",".join(sorted(one.values))) for one in selector.requirements
+    )
+
+
+_TEXTS: Final[dict[str, Callable[[str, str], str]]] = {
+    "In": lambda key, values: f"{key} in ({values})" if "," in values else f"{key}={values}",
+    "NotIn": lambda key, values: f"{key} notin ({values})",
+    "Exists": lambda key, _: key,
+    "DoesNotExist": lambda key, _: f"!{key}",
+    "Gt": lambda key, values: f"{key}>{values}",
+    "Lt": lambda key, values: f"{key}<{values}",
+}
+
 EVERYTHING: Final = Selector()
 NOTHING: Final = Selector(nothing=True)
 
