@@ -103,6 +103,11 @@ class Election:
         """Identity of the holder as last seen, "" if nobody holds the lease."""
         return str(_spec(self._record).get("holderIdentity") or "")
 
+    @property
+    def term(self) -> int:
+        """How often the lease has changed hands, as last seen: a later leader has a larger one."""
+        return int(_spec(self._record).get("leaseTransitions") or 0)
+
     def check(self) -> None:
         """Raise ``LeadershipLostError`` unless :attr:`leading`: the fence of a connection."""
         if not self.leading:
@@ -207,25 +212,31 @@ class Election:
 
     async def _try(self, *, timeout: float) -> bool:  # noqa: ASYNC109
         """Take or renew the lease if that is permitted now; do we hold it?"""
-        ours = self.holder == self.identity
         deadline = self._clock() + timeout
-        if not ours:
+        try:
+            return await self._take_or_renew(deadline)
+        except NotFound:  # somebody deleted it; the next try makes it anew
+            self._record = {}
+            raise
+
+    async def _take_or_renew(self, deadline: float) -> bool:
+        def left() -> float:
+            return max(0.1, deadline - self._clock())
+
+        if self.holder != self.identity:
             try:
-                self._observe(await self._get(timeout=timeout))
+                self._observe(await self._get(timeout=left()))
             except NotFound:
                 self._record = {}
             if not self._may_take():
                 return False
         try:
-            await self._write(timeout=max(0.1, deadline - self._clock()))
+            await self._write(timeout=left())
         except Conflict:  # written by somebody else, or by a renewal of ours that got no answer
-            self._observe(await self._get(timeout=max(0.1, deadline - self._clock())))
+            self._observe(await self._get(timeout=left()))
             if self.holder != self.identity:
                 return False
-            await self._write(timeout=max(0.1, deadline - self._clock()))
-        except NotFound:  # somebody deleted it; the next try makes it anew
-            self._record = {}
-            raise
+            await self._write(timeout=left())
         return True
 
     async def _write(self, *, timeout: float) -> None:  # noqa: ASYNC109
