@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 
-from vpa.cli import admit, plan, recommend
+from vpa.cli import admit, history, plan, recommend
 from vpa.cli.app import app
 from vpa.cli.objects import InputError
 
 recommend.register(app)
 admit.register(app)
 plan.register(app)
+history.register(app)
 
 
 def main() -> None:

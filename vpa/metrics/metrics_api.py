@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
 from urllib.parse import quote
 
 import msgspec
 
+from vpa import times
 from vpa.metrics.usage import ABSENT, Get, Usage, UsageBuilder
 from vpa.quantities import Quantity, QuantityError
 from vpa.rules import Rules
@@ -76,6 +76,10 @@ _EXTERNAL = msgspec.json.Decoder(_ExternalList)
 
 _CPU_DIVISORS = {"n": 1_000_000, "u": 1000, "m": 1}
 _MEMORY_SHIFTS = {"Ki": 10, "Mi": 20, "Gi": 30}
+_SHORT = 11
+"""Characters of an amount that cannot be too large for 64 bits, whatever its suffix."""
+_MOST = 10**14
+"""The largest amount, as upstream."""
 
 
 class MetricsError(Exception):
@@ -84,30 +88,22 @@ class MetricsError(Exception):
 
 def cpu_amount(value: str | int | float) -> int:
     """Millicores, rounded up; `QuantityError` for what is no quantity."""
-    if type(value) is str and value[:-1].isdecimal():
+    if type(value) is str and len(value) <= _SHORT and value[:-1].isdecimal():
         if divisor := _CPU_DIVISORS.get(value[-1]):
             return -(-int(value[:-1]) // divisor)
         if value[-1].isdecimal():
             return int(value) * 1000
-    return Quantity.from_json(value).milli()
+    return min(Quantity.from_json(value).milli(), _MOST)
 
 
 def memory_amount(value: str | int | float) -> int:
     """Bytes, rounded up; `QuantityError` for what is no quantity."""
-    if type(value) is str:
+    if type(value) is str and len(value) <= _SHORT:
         if value.isdecimal():
             return int(value)
         if (shift := _MEMORY_SHIFTS.get(value[-2:])) and value[:-2].isdecimal():
             return int(value[:-2]) << shift
-    return Quantity.from_json(value).value()
-
-
-def nanoseconds(timestamp: str) -> int:
-    """RFC 3339 → nanoseconds since the epoch; `ValueError` for anything else."""
-    moment = datetime.fromisoformat(timestamp)
-    if moment.tzinfo is None:
-        raise ValueError(f"{timestamp} has no time zone")
-    return int(moment.timestamp()) * 1_000_000_000 + moment.microsecond * 1000
+    return min(Quantity.from_json(value).value(), _MOST)
 
 
 @dataclass(slots=True)
@@ -143,7 +139,7 @@ class _Reader:
     def _time(self, timestamp: str) -> int:
         time = self._times.get(timestamp)
         if time is None:
-            time = self._times[timestamp] = nanoseconds(timestamp)
+            time = self._times[timestamp] = times.parse(timestamp)
         return time
 
     def _amounts(self, usage: _Usage) -> tuple[int, int]:
@@ -298,6 +294,6 @@ class ExternalMetrics:
                 if container in NO_CONTAINERS or item.value is None:
                     continue
                 entry = containers.setdefault(container, [0, absent, absent])
-                entry[0] = max(entry[0], nanoseconds(item.timestamp))
+                entry[0] = max(entry[0], times.parse(item.timestamp))
                 entry[place] = (cpu_amount if place == 1 else memory_amount)(item.value)
         return containers

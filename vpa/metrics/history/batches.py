@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import numpy as np
 
+from vpa import times
 from vpa.metrics.history.amounts import sample_weight
 from vpa.metrics.history.attribution import CLUSTER, LABELS, NAME, OWNER, Verdict
 from vpa.metrics.history.grids import Grid
 from vpa.metrics.history.planning import CPU, MEMORY, Target
-from vpa.metrics.history.tables import NANOSECONDS, Counts, Points, Table
+from vpa.metrics.history.tables import Counts, Points, Table
 from vpa.rules import Rules
 
 NEWEST = "newest"
@@ -61,11 +61,11 @@ class HistoryBatch:
             one = found[container.namespace, container.kind, container.controller]
             one.pods[container.pod] = container.how
             for resource, points in ((CPU, self.cpu), (MEMORY, self.memory)):
-                times, _ = points.of(number)
-                one.points[resource] += len(times)
-                if len(times):
-                    one.first = min(one.first or int(times[0]), int(times[0]))
-                    one.last = max(one.last, int(times[-1]))
+                moments, _ = points.of(number)
+                one.points[resource] += len(moments)
+                if len(moments):
+                    one.first = min(one.first or int(moments[0]), int(moments[0]))
+                    one.last = max(one.last, int(moments[-1]))
         return found
 
 
@@ -87,7 +87,7 @@ class Loaded:
         """One sentence for an event."""
         if not self.pods:
             return "Prometheus has no history of its pods"
-        span = f"{_utc(self.first)} to {_utc(self.last)}"
+        span = f"{times.text(self.first)} to {times.text(self.last)}"
         how = Counter(self.pods.values())
         past = {OWNER: "by owner metrics", LABELS: "by labels", NAME: "by name only"}
         gone = ", ".join(f"{how[one]} {text}" for one, text in past.items() if how[one])
@@ -96,10 +96,6 @@ class Loaded:
             f"{self.points[CPU]} CPU and {self.points[MEMORY]} memory points of {pods} "
             f"from {span} were read from Prometheus"
         )
-
-
-def _utc(nanoseconds: int) -> str:
-    return datetime.fromtimestamp(nanoseconds / NANOSECONDS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def batch(

@@ -8,11 +8,11 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from types import TracebackType
 
 import aiohttp
 
+from vpa import times
 from vpa.metrics.prometheus import queries
 from vpa.metrics.prometheus.access import Access
 from vpa.metrics.prometheus.breakers import Breaker
@@ -67,7 +67,7 @@ class Query:
 
 
 def _utc(second: str) -> str:
-    return datetime.fromtimestamp(int(second), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return times.text(int(second) * times.SECOND)
 
 
 @dataclass(slots=True)
