@@ -11,7 +11,7 @@ from vpa.objects.autoscalers import CPUStartupBoost, StartupBoost, VerticalPodAu
 from vpa.objects.meta import ResourceList
 from vpa.objects.pods import Container
 from vpa.policies import REQUESTS_ONLY, container_policy, controlled_values
-from vpa.quantities import Quantity
+from vpa.quantities import MILLI, Quantity
 from vpa.rules import Rules
 from vpa.scaling import CPU, MOST, RESOURCES, proportional_limits
 
@@ -71,7 +71,11 @@ def apply_boost(
         return False
     if boost.cpu is None:
         raise BoostError("startupBoost.cpu is missing")
-    boosted = Quantity.from_milli(min(_boosted_milli(boost.cpu, base.milli()), MOST))
+    exact = rules.limits_fit_int64
+    number = _boosted_milli(boost.cpu, base.milli() if exact else base.int64_value(MILLI))
+    if abs(number) > MOST:
+        number = MOST if exact else -MOST - 1
+    boosted = Quantity.from_milli(number)
     if most is not None and not most.is_zero and boosted > most:
         boosted = max(most, base) if rules.boosts_do_no_harm else most
     sizes.requests[CPU] = boosted

@@ -22,7 +22,8 @@ def outcome(case: vectors.Case) -> Any:
     vpa = data["vpa"] and meta.convert(data["vpa"], VerticalPodAutoscaler)
     namespace = pod.metadata.namespace if pod else ""
     limit_ranges = [meta.convert(item, LimitRange) for item in data["limit_ranges"]]
-    here = [item for item in limit_ranges if item.metadata.namespace == namespace]
+    # Upstream's lister takes no namespace for all namespaces.
+    here = [item for item in limit_ranges if namespace in ("", item.metadata.namespace)]
     try:
         result = capped(vpa, pod, ranges_of(here, rules=UPSTREAM), rules=UPSTREAM)
     except CappingError as error:

@@ -55,9 +55,9 @@ def outcome(case: vectors.Case) -> Any:
         gates=FeatureGates(dict.fromkeys(data.get("feature_gates") or (), True)),
         most_boost=Quantity.parse(boost) if boost else None,
     )
-    ranges = ranges_of(
-        [item for item in limit_ranges if item.metadata.namespace == namespace], rules=UPSTREAM
-    )
+    # Upstream's lister takes no namespace for all namespaces.
+    here = [item for item in limit_ranges if namespace in ("", item.metadata.namespace)]
+    ranges = ranges_of(here, rules=UPSTREAM)
     found = admit(created, meta.convert(data["vpa"], VerticalPodAutoscaler), ranges, terms=terms)
     result: dict[str, Any] = {"patches": canonical(found.patch)}
     if found.reason is not None and found.reason.reason is Reason.INVALID_VPA:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.core import vectors
 from vpa.quantities import Quantity
 from vpa.rules import preset
-from vpa.scaling import boundary_request, proportional_limit, proportional_limits
+from vpa.scaling import boundary_request, proportional_limits
 
 SAFE, UPSTREAM = preset("safe"), preset("upstream")
 
