@@ -14,7 +14,7 @@ from vpa.objects.pods import Container, Pod
 from vpa.policies import OFF, container_policy
 from vpa.reasons import Reason, Refusal
 from vpa.rules import Rules
-from vpa.scaling import RESOURCES
+from vpa.scaling import CPU, RESOURCES
 
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 
@@ -31,6 +31,13 @@ class LeftAlone:
 def is_mirror(pod: Pod) -> bool:
     """Is the pod the API server's picture of a static pod, which only its node can change?"""
     return MIRROR_ANNOTATION in (pod.metadata.annotations or ())
+
+
+def may_be_boosted(container: Container, policy: ContainerPolicy | None, *, rules: Rules) -> bool:
+    """May a startup boost raise the container's CPU?"""
+    limits = container.resources.limits if container.resources is not None else None
+    fixed = limits is not None and CPU in limits and limits[CPU].is_zero
+    return _untouchable(container, policy, rules) is None and not (fixed and rules.leave_alone)
 
 
 def untouchable(pod: Pod, policy: ResourcePolicy | None, *, rules: Rules) -> set[str]:

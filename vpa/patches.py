@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from vpa import observed
 from vpa.actual import NOTHING, actual_resources
 from vpa.boosts import ANNOTATION_PREFIX, BoostError, apply_boost, original_resources
-from vpa.fitting import Sizes
+from vpa.fitting import fit
 from vpa.gates import FeatureGates
 from vpa.limit_ranges import Ranges
+from vpa.managed import may_be_boosted
 from vpa.modes import OFF, RECREATE, update_mode
 from vpa.nodes_fit import Rooms
 from vpa.objects.autoscalers import VerticalPodAutoscaler
 from vpa.objects.meta import ResourceList
-from vpa.objects.pods import Container, Pod
-from vpa.pods import Desired
-from vpa.policies import is_off
+from vpa.objects.pods import Pod
+from vpa.pods import Desired, bounded
+from vpa.policies import container_policy, is_off
 from vpa.quantities import Quantity
 from vpa.reasons import Reason, Refusal
 from vpa.rules import Rules
-from vpa.sizing import sized
+from vpa.sizing import scarce_room, sized
 
 UPDATES_ANNOTATION: Final = "vpaUpdates"
 
@@ -74,10 +76,17 @@ def admit(
     patch: list[Operation] = []
     if pod.metadata.annotations is None:
         patch.append(_add("/metadata/annotations", {}))
-    try:
-        changed = _containers(pod, vpa, wanted, terms, patch)
-    except BoostError as error:
-        return Admission(reason=Refusal(Reason.INVALID_VPA, str(error)), desired=wanted)
+    boosted: set[str] = set()
+    if terms.gates.cpu_startup_boost:
+        try:
+            boosted = _boost(pod, vpa, wanted, terms)
+        except BoostError as error:
+            return Admission(reason=Refusal(Reason.INVALID_VPA, str(error)), desired=wanted)
+    if boosted and rules.admissible_pods:
+        room = scarce_room(pod, wanted.containers, cap_to)
+        if bounded(pod, limit_ranges, room):
+            wanted.caps.extend(fit(wanted.containers, pod, actual_resources(pod), limit_ranges, room))
+    changed = _containers(pod, vpa, wanted, boosted, terms, patch)
     reason = None if changed else _reason(wanted, vpa, off)
     if off and not changed and rules.only_useful_patches:
         return Admission(reason=reason, desired=wanted)
@@ -92,8 +101,27 @@ def _reason(wanted: Desired, vpa: VerticalPodAutoscaler, off: bool) -> Refusal |
     return wanted.reason
 
 
+def _boost(pod: Pod, vpa: VerticalPodAutoscaler, wanted: Desired, terms: Terms) -> set[str]:
+    """Raise the CPU of the containers that have a startup boost; their names."""
+    rules, policy = terms.rules, vpa.spec.resource_policy
+    boosted = set()
+    for container, sizes in zip(pod.spec.containers or (), wanted.containers, strict=True):
+        if is_off(policy, container.name):
+            continue
+        if may_be_boosted(container, container_policy(policy, container.name), rules=rules) and apply_boost(
+            container, vpa, sizes, rules=rules, most=terms.most_boost
+        ):
+            boosted.add(container.name)
+    return boosted
+
+
 def _containers(
-    pod: Pod, vpa: VerticalPodAutoscaler, wanted: Desired, terms: Terms, patch: list[Operation]
+    pod: Pod,
+    vpa: VerticalPodAutoscaler,
+    wanted: Desired,
+    boosted: Collection[str],
+    terms: Terms,
+    patch: list[Operation],
 ) -> bool:
     """Append the operations of all containers and their summary; did any container get a size?"""
     actual = actual_resources(pod)
@@ -103,10 +131,10 @@ def _containers(
     for index, (container, sizes) in enumerate(
         zip(pod.spec.containers or (), wanted.containers, strict=True)
     ):
-        if boosting:
-            if is_off(vpa.spec.resource_policy, container.name):
-                continue
-            _boost(container, vpa, sizes, terms, patch)
+        if boosting and is_off(vpa.spec.resource_policy, container.name):
+            continue
+        if container.name in boosted:
+            patch.append(_add_annotation(ANNOTATION_PREFIX + container.name, original_resources(container)))
         requests, limits = actual.get(container.name, NOTHING)
         operations: list[Operation] = []
         base = f"/spec/containers/{index}/resources"
@@ -124,17 +152,6 @@ def _containers(
         summary = f"Pod resources updated by {vpa.metadata.name}: {'; '.join(texts)}"
         patch.append(_add_annotation(UPDATES_ANNOTATION, summary))
     return changed
-
-
-def _boost(
-    container: Container,
-    vpa: VerticalPodAutoscaler,
-    sizes: Sizes,
-    terms: Terms,
-    patch: list[Operation],
-) -> None:
-    if apply_boost(container, vpa, sizes, rules=terms.rules, most=terms.most_boost):
-        patch.append(_add_annotation(ANNOTATION_PREFIX + container.name, original_resources(container)))
 
 
 def _add_values(

@@ -74,7 +74,7 @@ def desired(
     entries = found.recommendations or []
     parts = _sizes(names, vpa, actual, entries, found.notes, limit_ranges, rules)
     result = Desired(parts, entries, caps=found.caps, left_alone=found.left_alone)
-    if rules.admissible_pods and _bounded(pod, limit_ranges, room):
+    if rules.admissible_pods and bounded(pod, limit_ranges, room):
         ranged = {cap.resource for cap in found.caps if cap.by == BY_LIMIT_RANGE}
         result.caps.extend(fit(parts, pod, actual, limit_ranges, room, settle=ranged))
         result.recommendations = _with_targets(entries, parts)
@@ -83,7 +83,7 @@ def desired(
     return result
 
 
-def _bounded(pod: Pod, ranges: Ranges, room: Room | None) -> bool:
+def bounded(pod: Pod, ranges: Ranges, room: Room | None) -> bool:
     """Is there anything that could refuse the sizes?"""
     return (
         ranges.container is not None

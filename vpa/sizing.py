@@ -8,7 +8,7 @@ from vpa.limit_ranges import Ranges
 from vpa.nodes_fit import Rooms
 from vpa.objects.autoscalers import VerticalPodAutoscaler
 from vpa.objects.pods import Pod, Resources
-from vpa.pods import Desired, desired
+from vpa.pods import Desired, Room, desired
 from vpa.rules import Rules
 
 
@@ -23,16 +23,20 @@ def sized(
 ) -> Desired:
     """What *pod* should look like; with *cap_to* no larger than the roomiest node that it may run on."""
     result = desired(pod, vpa, ranges, rules=rules, bounds=bounds)
+    room = scarce_room(pod, result.containers, cap_to)
+    return result if room is None else desired(pod, vpa, ranges, room=room, rules=rules, bounds=bounds)
+
+
+def scarce_room(pod: Pod, sizes: list[Sizes], cap_to: Rooms | None) -> Room | None:
+    """The roomiest of the nodes, if not even that can hold the pod with the *sizes*."""
     if not cap_to:
-        return result
-    after = resized(pod, wanted_resources(pod, result.containers))
+        return None
+    after = resized(pod, wanted_resources(pod, sizes))
     need = footprint(after.spec)
     if cap_to.fits(after, need):
-        return result
+        return None
     largest = cap_to.largest(after, need)
-    if largest is None:
-        return result
-    return desired(pod, vpa, ranges, room=largest[1], rules=rules, bounds=bounds)
+    return None if largest is None else largest[1]
 
 
 def wanted_resources(pod: Pod, sizes: list[Sizes]) -> dict[str, Resources]:

@@ -7,7 +7,18 @@ from typing import Any
 
 import pytest
 
-from tests.core.pods import SAFE, UPSTREAM, Data, admitted, container, pod, sizes, vpa
+from tests.core.pods import (
+    SAFE,
+    UPSTREAM,
+    Data,
+    admitted,
+    container,
+    limit_range,
+    pod,
+    refusals,
+    sizes,
+    vpa,
+)
 from vpa.quantities import Quantity
 from vpa.reasons import Reason
 
@@ -115,3 +126,21 @@ def test_without_the_gate_nothing_is_boosted() -> None:
     for rules in (SAFE, UPSTREAM):
         result, _ = admitted(pod(container("main", {"cpu": "100m"})), wanted, rules=rules)
         assert sizes(result)[0][0] == {"cpu": "150m"}
+
+
+def test_a_boost_does_not_make_a_pod_that_the_api_server_would_refuse() -> None:
+    bound = limit_range({"type": "Container", "max": {"cpu": "1"}}, {"type": "Pod", "max": {"cpu": "1500m"}})
+    whole = pod(*(container(name, {"cpu": "200m"}, {"cpu": "400m"}) for name in ("main", "side")))
+    wanted = vpa({"main": {"cpu": "200m"}, "side": {"cpu": "200m"}}, startupBoost={"cpu": factor(10)})
+    result, _ = admitted(whole, wanted, bound, gates=GATE)
+    assert refusals(result, bound) == []
+    assert [requests for requests, _ in sizes(result)] == [{"cpu": "750m"}, {"cpu": "750m"}]
+    level = pod(container("main", {"cpu": "200m"}), resources={"requests": {"cpu": "500m"}})
+    result, _ = admitted(level, vpa({}, startupBoost={"cpu": factor(10)}), gates=GATE)
+    assert sizes(result)[0][0] == {"cpu": "500m"}
+
+
+def test_a_container_whose_cpu_limit_is_zero_is_not_boosted() -> None:
+    fixed = container("main", {"memory": "1Gi"}, {"cpu": "0"})
+    boost = {"type": "Quantity", "quantity": "1"}
+    assert boosted({"cpu": "150m"}, boost, fixed) == ({"memory": "1Gi"}, {"cpu": "0"})
