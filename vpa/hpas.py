@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from vpa.objects.autoscalers import ContainerRecommendation, VerticalPodAutoscaler
-from vpa.objects.limits import HorizontalPodAutoscaler
+from vpa.objects.autoscalers import ContainerRecommendation, TargetRef, VerticalPodAutoscaler
+from vpa.objects.limits import CrossVersionObjectReference, HorizontalPodAutoscaler
 from vpa.objects.meta import ResourceList
 from vpa.quantities import Quantity
 
@@ -27,18 +27,22 @@ class Claim:
 
 
 def claims(vpa: VerticalPodAutoscaler, hpas: Iterable[HorizontalPodAutoscaler]) -> list[Claim]:
-    """What the *hpas* of the VPA's namespace claim on the VPA's target. Kinds are compared without group."""
+    """What the *hpas* of the VPA's namespace claim on the VPA's target."""
     target = vpa.spec.target_ref
     if target is None:
         return []
     return [
         claim
         for hpa in hpas
-        if hpa.metadata.namespace == vpa.metadata.namespace
-        and hpa.spec.scale_target_ref.kind == target.kind
-        and hpa.spec.scale_target_ref.name == target.name
+        if hpa.metadata.namespace == vpa.metadata.namespace and _same(hpa.spec.scale_target_ref, target)
         for claim in _claims(hpa)
     ]
+
+
+def _same(scaled: CrossVersionObjectReference, target: TargetRef) -> bool:
+    """Do both name one object? Versions of its API do not matter; a missing one matches any."""
+    groups = {ref.api_version.rpartition("/")[0] for ref in (scaled, target) if ref.api_version}
+    return scaled.kind == target.kind and scaled.name == target.name and len(groups) < 2
 
 
 def _claims(hpa: HorizontalPodAutoscaler) -> Iterable[Claim]:
