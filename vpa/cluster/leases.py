@@ -122,6 +122,7 @@ class Election:
         await self.acquire()
         body = asyncio.current_task()
         lost: LeadershipLostError | None = None
+        over = False
 
         async def guard() -> None:
             nonlocal lost
@@ -129,7 +130,7 @@ class Election:
                 await self.keep()
             except LeadershipLostError as error:
                 lost = error
-                if body is not None:
+                if body is not None and not over:
                     body.cancel()
 
         keeper = asyncio.create_task(guard(), name=f"lease {self._name}")
@@ -140,9 +141,11 @@ class Election:
                 raise  # somebody else wants us to stop
             raise lost from None
         finally:
+            over = True
             keeper.cancel()
             await asyncio.gather(keeper, return_exceptions=True)
-            await self.release()
+            if self.leading:  # else nobody waits for our word, and the server may not answer
+                await self.release()
 
     async def acquire(self) -> None:
         """Wait until we lead."""
