@@ -179,7 +179,8 @@ def _progress(usage: list[str]) -> Iterator[Callable[[int], None]]:
     try:
         yield advance
     finally:
-        bar.stop()
+        if bar.live.is_started:
+            bar.stop()
 
 
 __all__ = ["InputError", "recommend", "register"]

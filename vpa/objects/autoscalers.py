@@ -14,36 +14,36 @@ API_VERSION = "autoscaling.k8s.io/v1"
 KIND = "VerticalPodAutoscaler"
 
 
-class TargetRef(Obj):
+class TargetRef(Obj, frozen=True):
     api_version: str = ""
     kind: str = ""
     name: str = ""
 
 
-class EvictionRequirement(Obj):
+class EvictionRequirement(Obj, frozen=True):
     resources: list[str] | None = None
     change_requirement: str = ""
 
 
-class UpdatePolicy(Obj):
+class UpdatePolicy(Obj, frozen=True):
     update_mode: str | None = None
     min_replicas: int | None = None
     eviction_requirements: list[EvictionRequirement] | None = None
     evict_after_oom_seconds: int | None = msgspec.field(default=None, name="evictAfterOOMSeconds")
 
 
-class CPUStartupBoost(Obj):
+class CPUStartupBoost(Obj, frozen=True):
     type: str = ""
     factor: int | None = None
     quantity: Quantity | None = None
     duration_seconds: int | None = None
 
 
-class StartupBoost(Obj):
+class StartupBoost(Obj, frozen=True):
     cpu: CPUStartupBoost | None = None
 
 
-class ContainerPolicy(Obj):
+class ContainerPolicy(Obj, frozen=True):
     container_name: str = ""
     mode: str | None = None
     min_allowed: ResourceList | None = None
@@ -57,15 +57,15 @@ class ContainerPolicy(Obj):
     startup_boost: StartupBoost | None = None
 
 
-class ResourcePolicy(Obj):
+class ResourcePolicy(Obj, frozen=True):
     container_policies: list[ContainerPolicy] | None = None
 
 
-class RecommenderSelector(Obj):
+class RecommenderSelector(Obj, frozen=True):
     name: str = ""
 
 
-class Spec(Obj):
+class Spec(Obj, frozen=True):
     target_ref: TargetRef | None = None
     update_policy: UpdatePolicy | None = None
     resource_policy: ResourcePolicy | None = None
@@ -74,7 +74,7 @@ class Spec(Obj):
     scope: str | None = None  # Deckhouse: a node label key that splits a DaemonSet into groups
 
 
-class ContainerRecommendation(Obj):
+class ContainerRecommendation(Obj, frozen=True):
     container_name: str = ""
     target: ResourceList | None = None
     lower_bound: ResourceList | None = None
@@ -82,18 +82,18 @@ class ContainerRecommendation(Obj):
     uncapped_target: ResourceList | None = None
 
 
-class Recommendation(Obj):
+class Recommendation(Obj, frozen=True):
     container_recommendations: list[ContainerRecommendation] | None = None
 
 
-class GroupRecommendation(Obj):
+class GroupRecommendation(Obj, frozen=True):
     """Deckhouse: the recommendation for the nodes that share one value of the scope label."""
 
     scope_value: str = ""
     container_recommendations: list[ContainerRecommendation] | None = None
 
 
-class Condition(Obj):
+class Condition(Obj, frozen=True):
     type: str = ""
     status: str = ""
     last_transition_time: datetime | None = None
@@ -102,14 +102,14 @@ class Condition(Obj):
     observed_generation: int = 0
 
 
-class Status(Obj):
+class Status(Obj, frozen=True):
     recommendation: Recommendation | None = None
     conditions: list[Condition] | None = None
     groups: list[GroupRecommendation] | None = None
     observed_generation: int = 0
 
 
-class VerticalPodAutoscaler(Obj):
+class VerticalPodAutoscaler(Obj, frozen=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()

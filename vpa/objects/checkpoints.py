@@ -9,12 +9,12 @@ from vpa.objects.meta import Obj, ObjectMeta
 KIND = "VerticalPodAutoscalerCheckpoint"
 
 
-class Spec(Obj):
+class Spec(Obj, frozen=True):
     vpa_object_name: str = ""
     container_name: str = ""
 
 
-class Checkpoint(Obj):
+class Checkpoint(Obj, frozen=True):
     """The status stays plain data here: :mod:`vpa.checkpoints` checks it and says what is wrong with it."""
 
     api_version: str = ""

@@ -7,7 +7,7 @@ from typing import Any
 from vpa.objects.meta import LabelSelector, Obj, ObjectMeta, ResourceList
 
 
-class LimitRangeItem(Obj):
+class LimitRangeItem(Obj, frozen=True):
     type: str = ""
     max: ResourceList | None = None
     min: ResourceList | None = None
@@ -16,29 +16,29 @@ class LimitRangeItem(Obj):
     max_limit_request_ratio: ResourceList | None = None
 
 
-class LimitRangeSpec(Obj):
+class LimitRangeSpec(Obj, frozen=True):
     limits: list[LimitRangeItem] | None = None
 
 
-class LimitRange(Obj):
+class LimitRange(Obj, frozen=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
     spec: LimitRangeSpec = LimitRangeSpec()
 
 
-class ResourceQuotaSpec(Obj):
+class ResourceQuotaSpec(Obj, frozen=True):
     hard: ResourceList | None = None
     scopes: list[str] | None = None
     scope_selector: dict[str, Any] | None = None
 
 
-class ResourceQuotaStatus(Obj):
+class ResourceQuotaStatus(Obj, frozen=True):
     hard: ResourceList | None = None
     used: ResourceList | None = None
 
 
-class ResourceQuota(Obj):
+class ResourceQuota(Obj, frozen=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
@@ -46,21 +46,21 @@ class ResourceQuota(Obj):
     status: ResourceQuotaStatus = ResourceQuotaStatus()
 
 
-class PodDisruptionBudgetSpec(Obj):
+class PodDisruptionBudgetSpec(Obj, frozen=True):
     selector: LabelSelector | None = None
     min_available: int | str | None = None
     max_unavailable: int | str | None = None
     unhealthy_pod_eviction_policy: str = ""
 
 
-class PodDisruptionBudgetStatus(Obj):
+class PodDisruptionBudgetStatus(Obj, frozen=True):
     disruptions_allowed: int = 0
     current_healthy: int = 0
     desired_healthy: int = 0
     observed_generation: int = 0
 
 
-class PodDisruptionBudget(Obj):
+class PodDisruptionBudget(Obj, frozen=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
@@ -68,34 +68,34 @@ class PodDisruptionBudget(Obj):
     status: PodDisruptionBudgetStatus | None = None
 
 
-class CrossVersionObjectReference(Obj):
+class CrossVersionObjectReference(Obj, frozen=True):
     api_version: str = ""
     kind: str = ""
     name: str = ""
 
 
-class MetricTarget(Obj):
+class MetricTarget(Obj, frozen=True):
     type: str = ""
 
 
-class ResourceMetricSource(Obj):
+class ResourceMetricSource(Obj, frozen=True):
     name: str = ""
     container: str = ""
     target: MetricTarget = MetricTarget()
 
 
-class MetricSpec(Obj):
+class MetricSpec(Obj, frozen=True):
     type: str = ""
     resource: ResourceMetricSource | None = None
     container_resource: ResourceMetricSource | None = None
 
 
-class HorizontalPodAutoscalerSpec(Obj):
+class HorizontalPodAutoscalerSpec(Obj, frozen=True):
     scale_target_ref: CrossVersionObjectReference = CrossVersionObjectReference()
     metrics: list[MetricSpec] | None = None
 
 
-class HorizontalPodAutoscaler(Obj):
+class HorizontalPodAutoscaler(Obj, frozen=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()

@@ -19,7 +19,7 @@ class Obj(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True, froz
     """Base of all structs: camelCase on the wire, unknown fields dropped, defaults left out when written."""
 
 
-class OwnerReference(Obj):
+class OwnerReference(Obj, frozen=True):
     api_version: str = ""
     kind: str = ""
     name: str = ""
@@ -27,7 +27,7 @@ class OwnerReference(Obj):
     controller: bool | None = None
 
 
-class ObjectMeta(Obj):
+class ObjectMeta(Obj, frozen=True):
     name: str = ""
     namespace: str = ""
     generate_name: str = ""
@@ -41,18 +41,18 @@ class ObjectMeta(Obj):
     owner_references: list[OwnerReference] | None = None
 
 
-class LabelSelectorRequirement(Obj):
+class LabelSelectorRequirement(Obj, frozen=True):
     key: str = ""
     operator: str = ""
     values: list[str] | None = None
 
 
-class LabelSelector(Obj):
+class LabelSelector(Obj, frozen=True):
     match_labels: dict[str, str] | None = None
     match_expressions: list[LabelSelectorRequirement] | None = None
 
 
-class PartialObject(Obj):
+class PartialObject(Obj, frozen=True):
     """Any object of which only the metadata matters."""
 
     api_version: str = ""

@@ -5,29 +5,29 @@ from __future__ import annotations
 from vpa.objects.meta import Obj, ObjectMeta, ResourceList
 
 
-class Taint(Obj):
+class Taint(Obj, frozen=True):
     key: str = ""
     value: str = ""
     effect: str = ""
 
 
-class NodeSpec(Obj):
+class NodeSpec(Obj, frozen=True):
     unschedulable: bool = False
     taints: list[Taint] | None = None
 
 
-class NodeCondition(Obj):
+class NodeCondition(Obj, frozen=True):
     type: str = ""
     status: str = ""
 
 
-class NodeStatus(Obj):
+class NodeStatus(Obj, frozen=True):
     allocatable: ResourceList | None = None
     capacity: ResourceList | None = None
     conditions: list[NodeCondition] | None = None
 
 
-class Node(Obj):
+class Node(Obj, frozen=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()

@@ -7,25 +7,25 @@ from datetime import datetime
 from vpa.objects.meta import Obj, ObjectMeta, ResourceList
 
 
-class Resources(Obj):
+class Resources(Obj, frozen=True):
     requests: ResourceList | None = None
     limits: ResourceList | None = None
     claims: list[dict[str, str]] | None = None
 
 
-class ResizePolicy(Obj):
+class ResizePolicy(Obj, frozen=True):
     resource_name: str = ""
     restart_policy: str = ""
 
 
-class Container(Obj):
+class Container(Obj, frozen=True):
     name: str = ""
     resources: Resources | None = None
     resize_policy: list[ResizePolicy] | None = None
     restart_policy: str | None = None
 
 
-class Toleration(Obj):
+class Toleration(Obj, frozen=True):
     key: str = ""
     operator: str = ""
     value: str = ""
@@ -33,30 +33,30 @@ class Toleration(Obj):
     toleration_seconds: int | None = None
 
 
-class NodeSelectorRequirement(Obj):
+class NodeSelectorRequirement(Obj, frozen=True):
     key: str = ""
     operator: str = ""
     values: list[str] | None = None
 
 
-class NodeSelectorTerm(Obj):
+class NodeSelectorTerm(Obj, frozen=True):
     match_expressions: list[NodeSelectorRequirement] | None = None
     match_fields: list[NodeSelectorRequirement] | None = None
 
 
-class NodeSelector(Obj):
+class NodeSelector(Obj, frozen=True):
     node_selector_terms: list[NodeSelectorTerm] | None = None
 
 
-class NodeAffinity(Obj):
+class NodeAffinity(Obj, frozen=True):
     required_during_scheduling_ignored_during_execution: NodeSelector | None = None
 
 
-class Affinity(Obj):
+class Affinity(Obj, frozen=True):
     node_affinity: NodeAffinity | None = None
 
 
-class PodSpec(Obj):
+class PodSpec(Obj, frozen=True):
     containers: list[Container] | None = None
     init_containers: list[Container] | None = None
     node_name: str = ""
@@ -70,28 +70,28 @@ class PodSpec(Obj):
     scheduler_name: str = ""
 
 
-class Terminated(Obj):
+class Terminated(Obj, frozen=True):
     reason: str = ""
     exit_code: int = 0
     started_at: datetime | None = None
     finished_at: datetime | None = None
 
 
-class Waiting(Obj):
+class Waiting(Obj, frozen=True):
     reason: str = ""
 
 
-class Running(Obj):
+class Running(Obj, frozen=True):
     started_at: datetime | None = None
 
 
-class ContainerState(Obj):
+class ContainerState(Obj, frozen=True):
     waiting: Waiting | None = None
     running: Running | None = None
     terminated: Terminated | None = None
 
 
-class ContainerStatus(Obj):
+class ContainerStatus(Obj, frozen=True):
     name: str = ""
     restart_count: int = 0
     ready: bool = False
@@ -101,7 +101,7 @@ class ContainerStatus(Obj):
     allocated_resources: ResourceList | None = None
 
 
-class PodCondition(Obj):
+class PodCondition(Obj, frozen=True):
     type: str = ""
     status: str = ""
     reason: str = ""
@@ -111,7 +111,7 @@ class PodCondition(Obj):
     observed_generation: int = 0
 
 
-class PodStatus(Obj):
+class PodStatus(Obj, frozen=True):
     phase: str = ""
     reason: str = ""
     qos_class: str = ""
@@ -122,7 +122,7 @@ class PodStatus(Obj):
     observed_generation: int = 0
 
 
-class Pod(Obj):
+class Pod(Obj, frozen=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
@@ -130,7 +130,7 @@ class Pod(Obj):
     status: PodStatus = PodStatus()
 
 
-class PodTemplate(Obj):
+class PodTemplate(Obj, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec = PodSpec()
 

@@ -10,7 +10,7 @@ WELL_KNOWN = frozenset(
 )
 
 
-class WorkloadSpec(Obj):
+class WorkloadSpec(Obj, frozen=True):
     """Deployment, StatefulSet, DaemonSet, ReplicaSet and Job share these fields."""
 
     replicas: int | None = None
@@ -18,13 +18,13 @@ class WorkloadSpec(Obj):
     template: PodTemplate | None = None
 
 
-class WorkloadStatus(Obj):
+class WorkloadStatus(Obj, frozen=True):
     replicas: int = 0
     number_ready: int = 0
     desired_number_scheduled: int = 0
 
 
-class Workload(Obj):
+class Workload(Obj, frozen=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
@@ -32,44 +32,44 @@ class Workload(Obj):
     status: WorkloadStatus = WorkloadStatus()
 
 
-class ReplicationControllerSpec(Obj):
+class ReplicationControllerSpec(Obj, frozen=True):
     replicas: int | None = None
     selector: dict[str, str] | None = None
     template: PodTemplate | None = None
 
 
-class ReplicationController(Obj):
+class ReplicationController(Obj, frozen=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
     spec: ReplicationControllerSpec = ReplicationControllerSpec()
 
 
-class JobTemplate(Obj):
+class JobTemplate(Obj, frozen=True):
     spec: WorkloadSpec = WorkloadSpec()
 
 
-class CronJobSpec(Obj):
+class CronJobSpec(Obj, frozen=True):
     job_template: JobTemplate = JobTemplate()
 
 
-class CronJob(Obj):
+class CronJob(Obj, frozen=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
     spec: CronJobSpec = CronJobSpec()
 
 
-class ScaleSpec(Obj):
+class ScaleSpec(Obj, frozen=True):
     replicas: int = 0
 
 
-class ScaleStatus(Obj):
+class ScaleStatus(Obj, frozen=True):
     replicas: int = 0
     selector: str = ""
 
 
-class Scale(Obj):
+class Scale(Obj, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: ScaleSpec = ScaleSpec()
     status: ScaleStatus = ScaleStatus()

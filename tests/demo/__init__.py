@@ -1,0 +1,1 @@
+"""What `make demo` shows: recommendations with explanations for workloads driven by public traces."""
