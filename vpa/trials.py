@@ -6,7 +6,7 @@ Nothing is taken from the budget here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -17,10 +17,10 @@ from vpa.budgets import GroupKey, group_of
 from vpa.candidates import Action, Candidate, Judged
 from vpa.modes import Permits
 from vpa.objects.autoscalers import VerticalPodAutoscaler
-from vpa.objects.pods import Pod
+from vpa.objects.pods import Pod, Resources
 from vpa.permissions import Permission, Permissions
 from vpa.reasons import Reason, Refusal
-from vpa.resize_patches import NothingToPatch, ResizePatch, changes, current, resize_patch
+from vpa.resize_patches import NothingToPatch, ResizePatch, changes, current, resize_patch, target_of
 from vpa.resizing import ResizeStatus
 from vpa.rules import Rules
 from vpa.safety import Safety
@@ -135,13 +135,14 @@ class Trials:
             return permitted
         if not self.surroundings.webhook_ready:
             return WEBHOOK_NOT_READY
-        if self.loading is not None:
+        wanted = wanted_resources(pod, candidate.desired.containers)
+        if self.loading is not None and not self._helps_against_oom(candidate, wanted):
             return self.loading
         if self.rules.resize_apart_from_eviction:
             refusal = self.requirements(pod, candidate)
             if refusal is not None:
                 return refusal
-        refusal = self.safety.eviction(pod, wanted_resources(pod, candidate.desired.containers))
+        refusal = self.safety.eviction(pod, wanted)
         if refusal is None and self.rules.remember_refusals:
             refusal = self.memory.attempts.eviction_refused(pod.metadata.uid, self.now)
         return (
@@ -164,6 +165,10 @@ class Trials:
             Reason.EVICTION_REQUIREMENT_NOT_MET,
             f"the VPA lets the pod be evicted only when {priorities.describe(wanted)}",
         )
+
+    def _helps_against_oom(self, candidate: Candidate, wanted: Mapping[str, Resources]) -> bool:
+        """Is the pod out of memory time and again, and would it get more? That needs no history."""
+        return candidate.why is Reason.QUICK_OOM and not shrinks(target_of(wanted), current(candidate.pod))
 
     def _instead(self, candidate: Candidate, refusal: Refusal) -> Refusal:
         """The pod cannot be resized: evict it instead, if its mode lets us."""

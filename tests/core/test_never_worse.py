@@ -308,6 +308,16 @@ def test_while_history_is_short_nothing_is_evicted_and_resizes_only_grow(conditi
     assert outcome(make_plan(make_vpa(conditions=short), make_pods(3), options=off))["p0"] == EVICT
 
 
+def test_a_pod_that_is_out_of_memory_time_and_again_is_helped_without_history() -> None:
+    vpa = make_vpa(conditions={"LowConfidence": "True"})
+    end = {"reason": "OOMKilled", "startedAt": stamp(NOW - HOUR / 30), "finishedAt": stamp(NOW - HOUR / 60)}
+    status = {"containerStatuses": [{"name": "main", "lastState": {"terminated": end}}]}
+    growing = make_pod("p", status=status)
+    assert outcome(make_plan(vpa, [growing], options=ALONE))["p"] == ("evict", "QuickOOM")
+    mixed = make_pod("p", requests={"cpu": "1", "memory": "200Mi"}, status=status)
+    assert only(make_plan(vpa, [mixed], options=ALONE)).reason is Reason.HISTORY_LOADING
+
+
 def test_a_condition_that_is_false_holds_nothing_up() -> None:
     vpa = make_vpa(conditions={"FetchingHistory": "False", "LowConfidence": "False"})
     assert outcome(make_plan(vpa, make_pods(3)))["p0"] == EVICT
