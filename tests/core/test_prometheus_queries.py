@@ -62,6 +62,11 @@ def test_a_flag_wins_over_the_preset_even_with_its_default_value() -> None:
     assert (names.pod, names.container, names.job) == ("pod", "name", "mine")
 
 
+def test_a_value_that_is_no_default_counts_as_written() -> None:
+    history = History(history_preset="deckhouse", container_name_label="ctr")
+    assert naming.from_flags(history).container == "ctr"
+
+
 def test_a_recording_rule_takes_the_place_of_the_counter() -> None:
     names = names_from("--history-cpu-rule=pod:cpu:rate5m", "--history-preset=cadvisor")
     assert names.cpu_is_rule
@@ -80,8 +85,8 @@ def test_defaults_that_fit_nothing_give_way_to_what_is_there() -> None:
 
 
 def test_what_the_user_wrote_is_kept_though_nothing_has_it() -> None:
-    given = {"container-pod-name-label", "container-name-label", "prometheus-cadvisor-job-name"}
-    names, note = naming.found(names_from(), [MODERN], given)
+    flags = ("--container-pod-name-label=pod_name", "--prometheus-cadvisor-job-name=kubernetes-cadvisor")
+    names, note = naming.found(names_from(*flags), [MODERN])
     assert (names.job, names.pod, names.container) == ("kubernetes-cadvisor", "pod_name", "name")
     assert note == ""
 

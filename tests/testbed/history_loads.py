@@ -86,7 +86,6 @@ async def load(
         client=client,
         names=naming.from_flags(history, parsed.given),
         rules=parsed.get(rules_module.Rules),
-        given=tuple(parsed.given),
         limits=limits or Limits(),
         sleep=sleep,
         jitter=lambda: 0.5,

@@ -115,7 +115,6 @@ class Request:
     names: Names
     history: History
     rules: Rules
-    given: tuple[str, ...]
 
 
 def _request(found: Objects, parsed: Parsed, now: float) -> Request:
@@ -136,7 +135,6 @@ def _request(found: Objects, parsed: Parsed, now: float) -> Request:
         names=naming.from_flags(history, parsed.given),
         history=history,
         rules=parsed.get(Rules),
-        given=tuple(parsed.given),
     )
 
 
@@ -272,7 +270,6 @@ async def _loaded(request: Request) -> tuple[list[HistoryBatch], Progress]:
                 client=client,
                 names=request.names,
                 rules=request.rules,
-                given=request.given,
                 concurrency=concurrency,
                 sleep=wait,
                 watch=watch,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from vpa.metrics.history.fetching import decoded
@@ -29,8 +28,6 @@ class PrometheusUsage:
     client: Client
     names: Names
     rules: Rules
-    given: Collection[str] = ()
-    """Flags that the user wrote himself: these names are not changed to what the cluster has."""
     namespace: str = ""
     interval: int = 60
     """Seconds; queries are made for multiples of it, so that all who ask within one share a cached answer."""
@@ -58,7 +55,7 @@ class PrometheusUsage:
             return
         query = Query.instant(queries.probe(self.names), at=at)
         matrix = await decoded(await self.client.ask(query), query)
-        self.names, self.note = naming.found(self.names, matrix.labels, self.given)
+        self.names, self.note = naming.found(self.names, matrix.labels)
         self._named = bool(matrix.labels)
 
     async def _read(self, resource: str, text: str, at: int) -> dict[Key, int]:

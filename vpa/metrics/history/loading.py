@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from vpa.metrics.history.attribution import Attribution, Controller, PodKey, Workload
@@ -90,8 +90,6 @@ class HistoryLoader:
     client: Client
     names: Names
     rules: Rules
-    given: Collection[str] = ()
-    """Flags that the user wrote himself: these names are not changed to what the cluster has."""
     limits: Limits = field(default_factory=Limits)
     concurrency: int = 4
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -128,7 +126,6 @@ class _Run:
             attribution=self.attribution,
             window=whole.grid.points * whole.grid.step,
             at=whole.grid.end,
-            given=loader.given,
             problems=self.progress.problems,
         )
         self.fetcher = Fetcher(
@@ -203,7 +200,7 @@ class _Run:
         names = self.loader.names
         query = Query.instant(queries.probe(names), at=self.grid.end)
         matrix = await decoded(await self.loader.client.ask(query), query)
-        names, note = naming.found(names, matrix.labels, self.loader.given)
+        names, note = naming.found(names, matrix.labels)
         self.fetcher.names = self.owners.names = names
         if note and note not in self.progress.notes:
             self.progress.notes.append(note)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Collection, Iterable
+from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass, field, replace
 
 from vpa.metrics.history.attribution import Attribution, PodKey
@@ -34,7 +34,6 @@ class Owners:
     """Seconds in which a pod may have lived."""
     at: int
     """The end of that time, seconds since the epoch."""
-    given: Collection[str] = ()
     problems: list[str] = field(default_factory=list)
     _asked: set[tuple[str, str]] = field(default_factory=set)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -73,7 +72,7 @@ class Owners:
 
     async def _labels(self, namespaces: list[str]) -> None:
         choices = [self.names]
-        if not LABEL_FLAGS & set(self.given):
+        if not LABEL_FLAGS & self.names.fixed:
             choices.append(
                 replace(
                     self.names,

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from vpa.flags import flags_of
 from vpa.metrics.settings import CADVISOR, DECKHOUSE, KUBE_PROMETHEUS, History
 
 Matcher = tuple[str, str, str]
@@ -37,6 +38,8 @@ class Names:
     pod_labels_prefix: str = "label_"
     pod_labels_namespace: str = "namespace"
     pod_labels_pod: str = "pod"
+    fixed: frozenset[str] = frozenset()
+    """Flags that the user wrote himself: what they name is not changed to what the cluster has."""
 
 
 _MODERN: Mapping[str, Any] = {
@@ -70,12 +73,17 @@ _PRESET_MATCHERS: Mapping[str, tuple[Matcher, ...]] = {
 
 
 def from_flags(history: History, given: Collection[str] = ()) -> Names:
-    """The names that flags and preset say; *given* are the names of the flags that the user wrote."""
+    """The names that flags and preset say; a flag that the user wrote goes before the preset.
+
+    *given*: the names of the flags that he wrote. A value other than the default is known to be written.
+    """
     preset = PRESETS[history.history_preset]
+    written = {flag.name for flag in flags_of(History) if getattr(history, flag.field) != flag.default}
+    fixed = frozenset(given) | written
 
     def value(flag: str) -> str:
         own = getattr(history, flag.replace("-", "_"))
-        return str(own if flag in given else preset.get(flag, own))
+        return str(own if flag in fixed else preset.get(flag, own))
 
     rule = history.history_cpu_rule
     return Names(
@@ -91,6 +99,7 @@ def from_flags(history: History, given: Collection[str] = ()) -> Names:
         pod_labels_prefix=value("pod-label-prefix"),
         pod_labels_namespace=value("pod-namespace-label"),
         pod_labels_pod=value("pod-name-label"),
+        fixed=fixed,
     )
 
 
@@ -99,12 +108,10 @@ def choices(names: Names) -> tuple[tuple[str, str], ...]:
     return tuple(dict.fromkeys(((names.pod, names.container), *CONTAINER_LABELS)))
 
 
-def found(
-    names: Names, series: Iterable[Mapping[str, str]], given: Collection[str] = ()
-) -> tuple[Names, str]:
+def found(names: Names, series: Iterable[Mapping[str, str]]) -> tuple[Names, str]:
     """*names* as the cluster has them, and what was changed, in words.
 
-    *series* are the labels of one series of container memory from each job. Flags in *given* are kept.
+    *series* are the labels of one series of container memory from each job. What is ``fixed`` stays.
     Without any series nothing is changed, and the words say so.
     """
     by_job = {labels.get("job", ""): labels for labels in series}
@@ -113,10 +120,10 @@ def found(
     labels = by_job.get(names.job) or by_job[min(by_job)]
     changes: dict[str, str] = {}
     notes: list[str] = []
-    if names.job and names.job not in by_job and "prometheus-cadvisor-job-name" not in given:
+    if names.job and names.job not in by_job and "prometheus-cadvisor-job-name" not in names.fixed:
         changes["job"] = ""
         notes.append(f'any job instead of "{names.job}"')
-    if not {"container-pod-name-label", "container-name-label"} & set(given):
+    if not {"container-pod-name-label", "container-name-label"} & names.fixed:
         pod, container = next(
             (pair for pair in choices(names) if pair[0] in labels and pair[1] in labels),
             (names.pod, names.container),
@@ -124,7 +131,7 @@ def found(
         if (pod, container) != (names.pod, names.container):
             changes |= {"pod": pod, "container": container}
             notes.append(f"labels {pod} and {container} instead of {names.pod} and {names.container}")
-    if "container-namespace-label" not in given and names.namespace not in labels:
+    if "container-namespace-label" not in names.fixed and names.namespace not in labels:
         other = next((one for one in ("namespace", "kubernetes_namespace") if one in labels), names.namespace)
         if other != names.namespace:
             changes["namespace"] = other
