@@ -27,7 +27,9 @@ def objects() -> list[dict[str, Any]]:
         version = "batch/v1" if kind == "CronJob" else "apps/v1"
         meta = {"name": name, "namespace": namespace}
         labels = {"app.kubernetes.io/name": app}
-        template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "app"}]}}
+        names = ("app", "proxy") if name == "web" else ("app",)
+        containers = [{"name": container} for container in names]
+        template = {"metadata": {"labels": labels}, "spec": {"containers": containers}}
         spec: dict[str, Any] = {"selector": {"matchLabels": labels}, "template": template}
         if kind == "CronJob":
             spec = {"jobTemplate": {"spec": {"template": template}}}
