@@ -155,6 +155,11 @@ class Autoscalers:
         self.dirty.add(key)
         return served
 
+    def update(self, vpa: VerticalPodAutoscaler) -> None:
+        """Take a VPA of which only the status has changed, by our own doing."""
+        self.served[vpa.metadata.namespace, vpa.metadata.name].vpa = vpa
+        self.everyone.put(vpa)
+
     def drop(self, key: VpaKey) -> None:
         """Serve the VPA no longer; its rows stay with their controllers."""
         served = self.served.pop(key, None)
@@ -314,6 +319,17 @@ class Autoscalers:
                 policy = container_policy(served.vpa.spec.resource_policy, container)
                 if policy is not None:
                     _apply(self._tracker.usage, _ints(rows), policy)
+
+
+def rows_of(served: Served, container: str) -> list[int]:
+    """All rows of a container, also of one that is not seen any more but not yet forgotten."""
+    rows = {group.rows[container] for group in served.groups if container in group.rows}
+    return sorted(rows | ({served.initial[container]} if container in served.initial else set()))
+
+
+def containers_of(served: Served) -> list[str]:
+    """All containers that have rows."""
+    return sorted({name for group in served.groups for name in group.rows} | served.initial.keys())
 
 
 def _sight(groups: Iterable[Group], initial: Mapping[str, int], present: frozenset[str] | None) -> Sight:

@@ -7,14 +7,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from vpa import capping, conditions
-from vpa.limit_ranges import Ranges
+from vpa import conditions
 from vpa.objects.autoscalers import Condition, Recommendation, Status, VerticalPodAutoscaler
 from vpa.objects.pods import Pod
 from vpa.pods import Desired, desired
 from vpa.policies import container_policy
 from vpa.quantities import Quantity
 from vpa.rules import Rules
+from vpa.sizes import capping
+from vpa.sizes.limit_ranges import Ranges
 
 CAPPED = "Capped"
 BY_FLAG = "global maximum"

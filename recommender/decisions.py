@@ -27,8 +27,8 @@ from vpa.conditions import (
     NO_PODS_MATCHED,
     RECOMMENDATION_PROVIDED,
 )
-from vpa.limit_ranges import Ranges
 from vpa.modes import RECREATE
+from vpa.numerics import Floats, Ints
 from vpa.objects.autoscalers import (
     Condition,
     GroupRecommendation,
@@ -39,6 +39,7 @@ from vpa.objects.pods import Pod
 from vpa.recommendations import Pass, Roster
 from vpa.rules import Rules
 from vpa.settings import Estimation
+from vpa.sizes.limit_ranges import Ranges
 
 UPSTREAM_OWNED = frozenset({RECOMMENDATION_PROVIDED, NO_PODS_MATCHED, CONFIG_UNSUPPORTED, CONFIG_DEPRECATED})
 OWNED = UPSTREAM_OWNED | {LOW_CONFIDENCE, FETCHING_HISTORY, CONFLICT, CAPPED}
@@ -85,14 +86,14 @@ class Decisions:
         self._looked: set[VpaKey] = set()
         self._young: set[VpaKey] = set()
         self._drifting: dict[VpaKey, float] = {}
-        self._without: set[VpaKey] = set()
+        self._provided: set[VpaKey] = set()
         self._labels: dict[VpaKey, ObjectLabels] = {}
         self.fetch_failed = False
         """History cannot be fetched at the moment, which is worth a condition."""
 
     def forget(self, key: VpaKey) -> None:
         """The VPA is not ours any more."""
-        for known in (self._looked, self._young, self._without):
+        for known in (self._looked, self._young, self._provided):
             known.discard(key)
         self._drifting.pop(key, None)
         self._labels.pop(key, None)
@@ -141,7 +142,7 @@ class Decisions:
         )
         due = {key for key, at in self._drifting.items() if at <= clock and (keys is None or key in keys)}
         writes: dict[VpaKey, Wanted] = {}
-        for key in _vpas(clearly) | looked | due | self._grown_up():
+        for key in _vpas(clearly) | looked | due | self._grown_up(keys):
             served = self._autoscalers.served.get(key)
             if served is None or (keys is not None and key not in keys):
                 continue
@@ -160,26 +161,32 @@ class Decisions:
             self._note(served, wanted, now)
         return Verdict(writes, run)
 
-    def _grown_up(self) -> set[VpaKey]:
-        """VPAs of which a day of usage is known by now."""
-        return {
-            key
-            for key in self._young
-            if key in self._autoscalers.served and self._confidence(self._autoscalers.served[key]) >= 1
-        }
+    def _grown_up(self, keys: Collection[VpaKey] | None) -> set[VpaKey]:
+        """VPAs, of *keys* or of all, of which a day of usage is known by now."""
+        young = [key for key in self._young if keys is None or key in keys]
+        rows = [self._rows(self._autoscalers.served[key]) for key in young]
+        some = [(key, found) for key, found in zip(young, rows, strict=True) if found]
+        if not some:
+            return set()
+        flat = np.array([row for _, found in some for row in found], dtype=np.int64)
+        starts = np.cumsum([0, *(len(found) for _, found in some)])[:-1]
+        least = np.minimum.reduceat(self._trust(flat), starts)
+        return {key for (key, _), days in zip(some, least.tolist(), strict=True) if days >= 1}
+
+    def _rows(self, served: Served) -> list[int]:
+        return [
+            self._roster.row(container)
+            for part in served.part_keys()
+            for container in self._roster.containers(part)
+        ]
+
+    def _trust(self, rows: Ints) -> Floats:
+        return estimators.confidence(self._tracker.usage, rows, self._estimation.confidence_interval_cpu)
 
     def _confidence(self, served: Served) -> float:
         """The least confidence of a container, in days; infinite without containers."""
-        rows = np.array(
-            [
-                self._roster.row(container)
-                for part in served.part_keys()
-                for container in self._roster.containers(part)
-            ],
-            dtype=np.int64,
-        )
-        interval = self._estimation.confidence_interval_cpu
-        return float(estimators.confidence(self._tracker.usage, rows, interval).min(initial=np.inf))
+        rows = np.array(self._rows(served), dtype=np.int64)
+        return float(self._trust(rows).min(initial=np.inf))
 
     # Wishes
 
@@ -239,19 +246,13 @@ class Decisions:
 
     def _note(self, served: Served, wanted: Wanted, now: datetime) -> None:
         """Keep the figures about VPAs up to date."""
+        had = conditions.is_true(_present(served), RECOMMENDATION_PROVIDED)
         state = wanted.conditions.get(RECOMMENDATION_PROVIDED)
-        provided = (
-            conditions.is_true(_present(served), RECOMMENDATION_PROVIDED)
-            if wanted.recommendation is None
-            else state is not None and state.status == conditions.TRUE
-        )
-        if provided and served.key in self._without:
+        provided = had if state is None else state.status == conditions.TRUE
+        if provided and not had and served.key not in self._provided:
             created = served.vpa.metadata.creation_timestamp or now
             self._metrics.recommendation_latency.observe((now - created).total_seconds())
-        if provided:
-            self._without.discard(served.key)
-        elif not conditions.is_true(_present(served), RECOMMENDATION_PROVIDED):
-            self._without.add(served.key)
+        (self._provided.add if provided else self._provided.discard)(served.key)
         self._labels[served.key] = ObjectLabels(
             update_mode=_written_mode(served.vpa) or RECREATE,
             has_recommendation=str(provided).lower(),

@@ -7,11 +7,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from recommender.autoscalers import Autoscalers, Served, VpaKey
+from recommender.autoscalers import Autoscalers, Served, VpaKey, containers_of
 from recommender.knowledge import NOTHING, Knowledge, adopt, of_state
 from recommender.ooms import Kill, standing_kills
 from recommender.schedule import CheckpointKey
-from recommender.tracking import GroupKey, Tracker
+from recommender.tracking import GroupKey, PodKey, Tracker
 from vpa import checkpoints, times
 from vpa.cluster.connection import Connection
 from vpa.cluster.errors import Forbidden, NotFound
@@ -77,26 +77,32 @@ class Loader:
         present = self._autoscalers.present(served) if aside else None
         return bool(aside and present is not None and aside & present)
 
-    def forget(self, key: VpaKey) -> None:
+    def forget(self, served: Served) -> None:
         """The VPA is not ours any more."""
-        self._aside.pop(key, None)
-        for name in [name for name in self.stored if name[:2] == key]:
-            del self.stored[name]
+        for container in self._containers(served):
+            self.stored.pop((*served.key, container), None)
+        self._aside.pop(served.key, None)
 
     def forgive(self, served: Served) -> None:
         """The VPA has another target: what is stored tells of the old one and may be overwritten."""
-        for key, stored in self.stored.items():
-            if key[:2] == served.key:
-                self.stored[key] = Stored(stored.name, stored.version, stored.annotated, NOTHING, 0)
+        for container in self._containers(served):
+            stored = self.stored.get((*served.key, container))
+            if stored is not None:
+                stored = Stored(stored.name, stored.version, stored.annotated, NOTHING, 0)
+                self.stored[(*served.key, container)] = stored
+
+    def _containers(self, served: Served) -> set[str]:
+        return {*containers_of(served), *self._aside.get(served.key, ())}
 
     def set_aside(self, key: VpaKey, container: str) -> None:
         """The container is gone; should it return, its checkpoint is loaded again."""
         self._aside[key].add(container)
 
-    async def load(self, pending: Iterable[Served]) -> list[Kill]:
+    async def load(self, pending: Iterable[Served], evicted: Iterable[Kill] = ()) -> list[Kill]:
         """Load the checkpoints of all of *pending*, and return kills that happened while nobody watched.
 
-        Raises a ``ClusterError`` when they cannot be had; what was loaded until then is loaded.
+        *evicted*: what events tell of. Raises a ``ClusterError`` when checkpoints cannot be had; what was
+        loaded until then is loaded.
         """
         wanted = {served.key: served for served in pending}
         namespaces = sorted({namespace for namespace, _ in wanted})
@@ -107,7 +113,12 @@ class Loader:
         fresh = [served for served in wanted.values() if CHECKPOINT_SOURCE in served.fetching]
         for served in fresh:
             served.fetching.discard(CHECKPOINT_SOURCE)
-        return [kill for served in fresh for kill in self._unseen_kills(served)]
+        if not self._rules.oom_while_away:
+            return []
+        told: defaultdict[PodKey, list[Kill]] = defaultdict(list)
+        for kill in evicted:
+            told[kill.namespace, kill.pod].append(kill)
+        return [kill for served in fresh for kill in self._unseen_kills(served, told)]
 
     async def _list(self, namespace: str, wanted: Mapping[VpaKey, Served]) -> None:
         try:
@@ -171,14 +182,12 @@ class Loader:
         about = f"Checkpoint {checkpoint.metadata.name} cannot be loaded and will be overwritten: {error}"
         self._report(served.vpa, "CheckpointUnreadable", about)
 
-    def _unseen_kills(self, served: Served) -> list[Kill]:
-        """Kills that pods still tell of and that the checkpoints cannot know."""
-        if not self._rules.oom_while_away:
-            return []
+    def _unseen_kills(self, served: Served, evicted: Mapping[PodKey, list[Kill]]) -> list[Kill]:
+        """Kills that pods or events still tell of and that the checkpoints cannot know."""
         oldest = self._now() - self._tracker.usage.settings.memory_aggregation_interval
         found = []
         for key in [key for group in served.groups for key in group.pods]:
-            for kill in standing_kills(self._tracker.pods[key].record):
+            for kill in (*standing_kills(self._tracker.pods[key].record), *evicted.get(key, ())):
                 stored = self.stored.get((*served.key, kill.container))
                 known_until = oldest if stored is None else max(oldest, stored.last_update - SLACK)
                 if kill.time > known_until:

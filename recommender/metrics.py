@@ -94,6 +94,47 @@ class RecommenderMetrics:
             self.objects.set(objects[labels], **labels._asdict())
 
 
+class OwnMetrics:
+    """What upstream has no figures of."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.status_writes = Counter(
+            _PREFIX + "status_writes_total",
+            "Statuses by what became of them: written, unneeded, failed, refused, foreign (by others).",
+            ["result"],
+            registry=registry,
+        )
+        self.checkpoint_writes = Counter(
+            _PREFIX + "checkpoint_writes_total",
+            "Checkpoints by what became of their write: written, unchanged, kept, failed.",
+            ["result"],
+            registry=registry,
+        )
+        self.checkpoint_loads = Counter(
+            _PREFIX + "checkpoint_loads_total",
+            "Checkpoints by what became of them at loading: loaded, known, absent, broken.",
+            ["result"],
+            registry=registry,
+        )
+        self.ooms = Counter(
+            _PREFIX + "oom_kills_total",
+            "Kills for lack of memory by what became of them: recorded, too old, failed, unknown.",
+            ["result"],
+            registry=registry,
+        )
+        self.usage_age = Gauge(
+            _PREFIX + "usage_age_seconds",
+            "Time since usage was last read.",
+            registry=registry,
+        )
+        self.dropped_samples = Counter(
+            _PREFIX + "dropped_samples_total",
+            "Readings that became no sample: of unknown pods, stamped in the future, unreadable.",
+            ["reason"],
+            registry=registry,
+        )
+
+
 class QualityMetrics:
     """How well recommendations fit usage."""
 
@@ -160,3 +201,12 @@ class QualityMetrics:
             buckets=_RELATIVE,
             registry=registry,
         )
+
+
+class AllMetrics:
+    """All families, registered."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.loop = RecommenderMetrics(registry)
+        self.quality = QualityMetrics(registry)
+        self.own = OwnMetrics(registry)

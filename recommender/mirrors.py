@@ -16,11 +16,11 @@ from vpa.cluster.connection import Connection
 from vpa.cluster.errors import CacheNotSyncedError, Forbidden, NotFound
 from vpa.cluster.reflectors import Reflector, running, whole
 from vpa.cluster.resources import EVENTS, LIMIT_RANGES, NODES, PODS, VERTICAL_AUTOSCALERS, WELL_KNOWN
-from vpa.limit_ranges import Ranges, ranges_of
 from vpa.objects.autoscalers import VerticalPodAutoscaler
 from vpa.objects.limits import LimitRange
 from vpa.objects.meta import PartialObject
 from vpa.rules import Rules
+from vpa.sizes.limit_ranges import Ranges, ranges_of
 
 log = logging.getLogger(__name__)
 

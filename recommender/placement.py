@@ -56,13 +56,6 @@ class Placement:
         self._tops: dict[OwnerKey, TargetKey | None] = {}
         self._waiting: defaultdict[OwnerKey, dict[PodKey, PodRecord]] = defaultdict(dict)
         self._unwanted: dict[PodKey, PodRecord] = {}
-        self.placed: list[PodRecord] = []
-        """Pods that were placed for the first time, until the caller clears this."""
-
-    @property
-    def unsettled(self) -> bool:
-        """Whether pods wait for their controllers to be found."""
-        return bool(self._waiting)
 
     def changed(self, old: PodRecord | None, new: PodRecord | None) -> None:
         """A pod came, changed or went."""
@@ -141,8 +134,6 @@ class Placement:
             return
         self._unwanted.pop(record.key, None)
         self._tracker.put(record, key, labels if by_labels else None, self._now())
-        if not known:
-            self.placed.append(record)
 
     def _scope(self, record: PodRecord, label: str) -> str | None:
         if not label:

@@ -109,9 +109,13 @@ class Publisher:
         found = self._written.get(key)
         return None if found is None else found.at
 
-    async def wait_idle(self) -> None:
-        """Wait until nothing is to be written."""
-        await self._idle.wait()
+    async def wait_idle(self, timeout: float) -> None:  # noqa: ASYNC109 - an outage must not stop the loop
+        """Wait until nothing is to be written, but not longer than *timeout* seconds."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._idle.wait()
+        except TimeoutError:
+            log.info("Not all statuses could be written in %g s; they are tried on", timeout)
 
     async def run(self) -> None:
         """Write until cancelled."""

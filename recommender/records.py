@@ -14,10 +14,10 @@ import msgspec
 
 from vpa import times
 from vpa.histograms import NEVER
-from vpa.managed import MIRROR_ANNOTATION
 from vpa.matching import controller_of
 from vpa.objects import pods
 from vpa.objects.meta import Obj, ObjectMeta, OwnerReference, decoder
+from vpa.sizes.managed import MIRROR_ANNOTATION
 
 OOM_KILLED = "OOMKilled"
 FINISHED = ("Succeeded", "Failed")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from recommender.autoscalers import Autoscalers, Served, VpaKey
+from recommender.autoscalers import Autoscalers, Served, VpaKey, containers_of, rows_of
 from recommender.knowledge import NOTHING, Knowledge, of_row, of_state
 from recommender.loading import Stored, stored_of
 from recommender.schedule import CheckpointKey, Schedule
@@ -115,8 +115,8 @@ class Saver:
 
     def forget(self, served: Served) -> None:
         """The VPA is not ours any more."""
-        for key in [key for key in self.schedule if key[:2] == served.key]:
-            self.drop(key)
+        for container in containers_of(served):
+            self.drop((*served.key, container))
         self._served_at.pop(served.key, None)
 
     def drop(self, key: CheckpointKey) -> None:
@@ -361,17 +361,6 @@ class Saver:
 
     def _keep(self, key: CheckpointKey, content: Content, written: Checkpoint) -> None:
         self._stored[key] = stored_of(written, content.knowledge)
-
-
-def rows_of(served: Served, container: str) -> list[int]:
-    """All rows of a container, also of one that is not seen any more but not yet forgotten."""
-    rows = {group.rows[container] for group in served.groups if container in group.rows}
-    return sorted(rows | ({served.initial[container]} if container in served.initial else set()))
-
-
-def containers_of(served: Served) -> list[str]:
-    """All containers that have rows."""
-    return sorted({name for group in served.groups for name in group.rows} | served.initial.keys())
 
 
 def _conditions(served: Served) -> Any:
