@@ -15,19 +15,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from vpa import answers, modes
-from vpa.answers import Answer, Meaning, Scope
-from vpa.attempts import Target
-from vpa.breakers import Finding
-from vpa.budgets import group_of
-from vpa.candidates import Action, Candidate, Judge, describe
+from vpa import modes
 from vpa.objects.autoscalers import VerticalPodAutoscaler
 from vpa.objects.pods import Pod
-from vpa.passes import Managed, Tally, VpaPass
-from vpa.priorities import Priority
 from vpa.reasons import Reason, Refusal
-from vpa.resize_patches import ResizePatch
-from vpa.surroundings import Memory, Options, Surroundings
+from vpa.updates import answers
+from vpa.updates.answers import Answer, Meaning, Scope
+from vpa.updates.attempts import Target
+from vpa.updates.breakers import Finding
+from vpa.updates.budgets import group_of
+from vpa.updates.candidates import Action, Candidate, Judge, describe
+from vpa.updates.passes import Managed, Tally, VpaPass
+from vpa.updates.priorities import Priority
+from vpa.updates.resize_patches import ResizePatch
+from vpa.updates.surroundings import Memory, Options, Surroundings
 
 __all__ = [
     "Action",

@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from vpa.actual import Actual, actual_resources
-from vpa.capping import BY_LIMIT_RANGE, Cap, capped
-from vpa.fitting import Sizes, fit
-from vpa.limit_ranges import Ranges
-from vpa.managed import LeftAlone, is_mirror
 from vpa.objects.autoscalers import ContainerRecommendation, VerticalPodAutoscaler
 from vpa.objects.meta import ResourceList
 from vpa.objects.pods import Pod
 from vpa.policies import REQUESTS_AND_LIMITS, controlled_values
 from vpa.reasons import Reason, Refusal
 from vpa.rules import Rules
-from vpa.scaling import proportional_limits
+from vpa.sizes.actual import Actual, actual_resources
+from vpa.sizes.capping import BY_LIMIT_RANGE, Cap, capped
+from vpa.sizes.fitting import Sizes, fit
+from vpa.sizes.limit_ranges import Ranges
+from vpa.sizes.managed import LeftAlone, is_mirror
+from vpa.sizes.scaling import proportional_limits
 
 Room = Mapping[str, int]
 """What the largest node that may run a pod can hold of it: resource → nanos."""

@@ -24,7 +24,7 @@ from vpa.objects.autoscalers import (
 from vpa.policies import OFF, REQUESTS_AND_LIMITS, whole
 from vpa.quantities import Quantity, QuantityError
 from vpa.rules import Rules
-from vpa.scaling import CPU, MEMORY, RESOURCES
+from vpa.sizes.scaling import CPU, MEMORY, RESOURCES
 
 SCALING_MODES: Final = ("Auto", OFF)
 NAMED_MODES: Final = tuple(mode for mode in MODES if mode != AUTO)

@@ -7,15 +7,15 @@ from typing import Any
 import jsonpatch
 
 from vpa.gates import FeatureGates
-from vpa.limit_ranges import Ranges, ranges_of
-from vpa.nodes_fit import Rooms
 from vpa.objects import meta
 from vpa.objects.autoscalers import VerticalPodAutoscaler
 from vpa.objects.limits import LimitRange
 from vpa.objects.pods import Pod
-from vpa.patches import Admission, Terms, admit
 from vpa.quantities import Quantity
 from vpa.rules import Rules, preset
+from vpa.sizes.limit_ranges import Ranges, ranges_of
+from vpa.sizes.nodes_fit import Rooms
+from vpa.sizes.patches import Admission, Terms, admit
 
 SAFE, UPSTREAM = preset("safe"), preset("upstream")
 

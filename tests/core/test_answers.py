@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 
 from tests.core.updater_kit import NOW, make_options, make_plan, make_pods, make_vpa, outcome, trusting
-from vpa import answers
-from vpa.answers import Answer, Meaning, Scope
 from vpa.reasons import Reason
+from vpa.updates import answers
+from vpa.updates.answers import Answer, Meaning, Scope
 
 BUDGET = Answer(code=429, causes=("DisruptionBudget",), message="needs 2 healthy pods and has 2 currently")
 

@@ -10,11 +10,11 @@ import msgspec
 
 from tests.core.updater_kit import HOUR, NOW, SAFE, make_options, make_pod, make_vpa
 from vpa import disruptions
-from vpa.breakers import PROBES
-from vpa.budgets import GroupKey
 from vpa.disruptions import Managed, Memory, Options, Surroundings
 from vpa.objects.autoscalers import VerticalPodAutoscaler
 from vpa.objects.pods import Pod
+from vpa.updates.breakers import PROBES
+from vpa.updates.budgets import GroupKey
 
 MINUTE = HOUR / 60
 TARGET = {"cpu": "200m", "memory": "400Mi"}

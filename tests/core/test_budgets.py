@@ -7,17 +7,17 @@ from types import MappingProxyType
 from typing import Any
 
 from tests.core import vectors
-from vpa import outcomes
-from vpa.attempts import Attempts
-from vpa.budgets import GroupKey
 from vpa.gates import FeatureGates
 from vpa.objects import meta
 from vpa.objects.autoscalers import ContainerRecommendation, VerticalPodAutoscaler
 from vpa.objects.pods import Pod
-from vpa.permissions import Permissions
 from vpa.reasons import Refusal
 from vpa.rules import preset
 from vpa.settings import Behaviour, Updating
+from vpa.updates import outcomes
+from vpa.updates.attempts import Attempts
+from vpa.updates.budgets import GroupKey
+from vpa.updates.permissions import Permissions
 
 VECTOR_NOW = meta.convert("2024-05-06T12:00:00Z", datetime)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from tests.core import vectors
-from vpa.capping import CappingError, capped
-from vpa.limit_ranges import ranges_of
 from vpa.objects import meta
 from vpa.objects.autoscalers import VerticalPodAutoscaler
 from vpa.objects.limits import LimitRange
 from vpa.objects.pods import Pod
 from vpa.rules import preset
+from vpa.sizes.capping import CappingError, capped
+from vpa.sizes.limit_ranges import ranges_of
 
 SAFE, UPSTREAM = preset("safe"), preset("upstream")
 

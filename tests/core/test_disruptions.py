@@ -19,10 +19,10 @@ from tests.core.updater_kit import (
     outcome,
     stamp,
 )
-from vpa.answers import Answer
 from vpa.disruptions import Action
 from vpa.objects.pods import Pod
 from vpa.reasons import Reason
+from vpa.updates.answers import Answer
 
 EVICT = ("evict", "OutsideBounds")
 RESIZE = ("resize", "OutsideBounds")

@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.updater_kit import NOW, UPSTREAM, make_options, make_plan, make_pod, make_vpa
-from vpa.answers import Answer
-from vpa.budgets import is_pending, is_unready
 from vpa.disruptions import Action, Decision, Plan
-from vpa.fitting import Sizes
 from vpa.objects import meta
 from vpa.objects.pods import Pod
 from vpa.quantities import Quantity
-from vpa.resize_patches import NothingToPatch, resize_patch
 from vpa.rules import Rules
+from vpa.sizes.fitting import Sizes
+from vpa.updates.answers import Answer
+from vpa.updates.budgets import is_pending, is_unready
+from vpa.updates.resize_patches import NothingToPatch, resize_patch
 
 ANSWERS = [
     Answer(code=403, causes=("NodeCapacity",)),

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from tests.core.updater_kit import make_node, make_pod, make_pods
-from vpa.footprints import LIMITS, footprint, qos_class
-from vpa.nodes_fit import Rooms, admits, tolerates
 from vpa.objects import meta
 from vpa.objects.limits import PodDisruptionBudget, ResourceQuota
 from vpa.objects.nodes import Taint
 from vpa.objects.pods import Pod, PodSpec, Toleration
-from vpa.pdbs import DisruptionBudgets
-from vpa.quotas import Quotas, applies
+from vpa.sizes.footprints import LIMITS, footprint, qos_class
+from vpa.sizes.nodes_fit import Rooms, admits, tolerates
+from vpa.updates.pdbs import DisruptionBudgets
+from vpa.updates.quotas import Quotas, applies
 
 MILLI = 10**6
 

@@ -22,17 +22,17 @@ from tests.core.updater_kit import (
     stamp,
     trusting,
 )
-from vpa.attempts import Attempt
 from vpa.disruptions import Action
-from vpa.nodes_fit import Rooms
 from vpa.objects import meta
 from vpa.objects.autoscalers import VerticalPodAutoscaler
 from vpa.objects.limits import HorizontalPodAutoscaler, PodDisruptionBudget, ResourceQuota
 from vpa.objects.pods import Pod
-from vpa.pdbs import DisruptionBudgets
-from vpa.quotas import Quotas
 from vpa.reasons import Reason
 from vpa.rules import Rules
+from vpa.sizes.nodes_fit import Rooms
+from vpa.updates.attempts import Attempt
+from vpa.updates.pdbs import DisruptionBudgets
+from vpa.updates.quotas import Quotas
 
 EVICT = ("evict", "OutsideBounds")
 RESIZE = ("resize", "OutsideBounds")

@@ -17,14 +17,14 @@ from tests.core.pods import (
     vpa,
 )
 from vpa.gates import FeatureGates
-from vpa.limit_ranges import ranges_of
 from vpa.objects import meta
 from vpa.objects.autoscalers import VerticalPodAutoscaler
 from vpa.objects.limits import LimitRange
 from vpa.objects.pods import Pod
-from vpa.patches import Terms, admit
 from vpa.quantities import Quantity
 from vpa.reasons import Reason
+from vpa.sizes.limit_ranges import ranges_of
+from vpa.sizes.patches import Terms, admit
 
 
 def canonical(patch: list[dict[str, Any]]) -> list[dict[str, Any]]:

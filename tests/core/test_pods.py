@@ -21,11 +21,11 @@ from tests.core.pods import (
     the_ranges,
     vpa,
 )
-from vpa.nodes_fit import Rooms
 from vpa.objects import meta
 from vpa.objects.nodes import Node
 from vpa.pods import desired
 from vpa.reasons import Reason
+from vpa.sizes.nodes_fit import Rooms
 
 GI, MI = 2**30, 2**20
 

@@ -10,17 +10,20 @@ import pytest
 
 from tests.core import vectors
 from tests.core.updater_kit import HOUR, NOW, SAFE, UPSTREAM, make_pod, make_vpa, stamp
-from vpa.actual import actual_resources
-from vpa.capping import capped
 from vpa.durations import Duration
 from vpa.gates import FeatureGates
-from vpa.limit_ranges import NO_RANGES, ranges_of
 from vpa.modes import IN_PLACE, update_mode
 from vpa.objects import meta
 from vpa.objects.autoscalers import ContainerRecommendation, EvictionRequirement, VerticalPodAutoscaler
 from vpa.objects.limits import LimitRange
 from vpa.objects.pods import Pod
-from vpa.priorities import (
+from vpa.reasons import Reason, Refusal
+from vpa.rules import Rules, preset
+from vpa.settings import Updating
+from vpa.sizes.actual import actual_resources
+from vpa.sizes.capping import capped
+from vpa.sizes.limit_ranges import NO_RANGES, ranges_of
+from vpa.updates.priorities import (
     Acceptance,
     Priority,
     in_order,
@@ -28,9 +31,6 @@ from vpa.priorities import (
     update_priority,
     worth_another_try,
 )
-from vpa.reasons import Reason, Refusal
-from vpa.rules import Rules, preset
-from vpa.settings import Updating
 
 
 def _updating(config: dict[str, Any]) -> Updating:

@@ -7,18 +7,18 @@ from typing import Any
 
 from tests.core import vectors
 from tests.core.test_budgets import VECTOR_NOW, evict, permissions_of
-from vpa import outcomes, unboosting
 from vpa.gates import FeatureGates
-from vpa.limit_ranges import NO_RANGES
 from vpa.modes import OFF
 from vpa.objects import meta
 from vpa.objects.autoscalers import VerticalPodAutoscaler
 from vpa.objects.pods import Pod
-from vpa.permissions import Permissions
 from vpa.pods import desired
 from vpa.reasons import Refusal
-from vpa.resize_patches import resize_patch
 from vpa.rules import preset
+from vpa.sizes.limit_ranges import NO_RANGES
+from vpa.updates import outcomes, unboosting
+from vpa.updates.permissions import Permissions
+from vpa.updates.resize_patches import resize_patch
 
 UPSTREAM = preset("upstream")
 

@@ -7,7 +7,7 @@ from typing import Any
 from tests.core import vectors
 from vpa.quantities import Quantity
 from vpa.rules import preset
-from vpa.scaling import boundary_request, proportional_limits
+from vpa.sizes.scaling import boundary_request, proportional_limits
 
 SAFE, UPSTREAM = preset("safe"), preset("upstream")
 

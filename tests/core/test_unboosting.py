@@ -24,7 +24,7 @@ from vpa.disruptions import Action, Decision
 from vpa.objects.pods import Pod
 from vpa.reasons import Reason
 from vpa.rules import Rules
-from vpa.unboosting import duration, expired_containers
+from vpa.updates.unboosting import duration, expired_containers
 
 KEY = "vpaCpuStartupBoost/main"
 BEFORE = '{"requests":{"cpu":"50m"},"limits":{}}'

@@ -10,7 +10,6 @@ from tests.core.updater_kit import NOW, SAFE, make_options, make_plan, make_pod,
 from vpa.cli.objects import Item, Objects
 from vpa.cli.plan import plan as plan_objects
 from vpa.disruptions import Action
-from vpa.limit_ranges import ranges_of
 from vpa.objects import meta
 from vpa.objects.autoscalers import VerticalPodAutoscaler
 from vpa.objects.limits import LimitRange
@@ -18,7 +17,8 @@ from vpa.objects.pods import Pod
 from vpa.objects.workloads import Workload
 from vpa.pods import desired
 from vpa.reasons import Reason
-from vpa.sizing import wanted_resources
+from vpa.sizes.limit_ranges import ranges_of
+from vpa.sizes.sizing import wanted_resources
 
 MI = 1024 * 1024
 

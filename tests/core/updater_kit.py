@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from vpa import disruptions
-from vpa.budgets import GroupKey, group_of
 from vpa.disruptions import Decision, Managed, Memory, Options, Plan, Surroundings
 from vpa.gates import FeatureGates
 from vpa.objects import meta
@@ -16,6 +15,7 @@ from vpa.objects.nodes import Node
 from vpa.objects.pods import Pod
 from vpa.rules import Rules, preset
 from vpa.settings import Behaviour, Sizing, Updating
+from vpa.updates.budgets import GroupKey, group_of
 
 NOW: datetime = meta.convert("2026-08-01T12:00:00Z", datetime)
 HOUR = timedelta(hours=1)

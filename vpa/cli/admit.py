@@ -13,22 +13,22 @@ import typer
 from rich.console import Console
 
 from vpa import settings
-from vpa.boosts import ANNOTATION_PREFIX
 from vpa.cli.objects import Objects, read
 from vpa.cli.workloads import Workloads
 from vpa.flags import FlagError, HelpRequested, Table
-from vpa.limit_ranges import NO_RANGES, Ranges, ranges_of
 from vpa.matching import ADMISSION, controller_of, takes_part
 from vpa.modes import OFF, update_mode
-from vpa.nodes_fit import Rooms
 from vpa.objects.autoscalers import VerticalPodAutoscaler
 from vpa.objects.limits import LimitRange
 from vpa.objects.nodes import Node
 from vpa.objects.pods import Pod, PodStatus
-from vpa.observed import ANNOTATION as OBSERVED_ANNOTATION
-from vpa.patches import UPDATES_ANNOTATION, Operation, Terms, admit
 from vpa.reasons import Reason, Refusal
 from vpa.rules import Rules
+from vpa.sizes.boosts import ANNOTATION_PREFIX
+from vpa.sizes.limit_ranges import NO_RANGES, Ranges, ranges_of
+from vpa.sizes.nodes_fit import Rooms
+from vpa.sizes.observed import ANNOTATION as OBSERVED_ANNOTATION
+from vpa.sizes.patches import UPDATES_ANNOTATION, Operation, Terms, admit
 from vpa.validation import review
 
 IN_PLACE_ANNOTATION: Final = "vpaInPlaceUpdated"

@@ -19,9 +19,7 @@ from vpa.cli.objects import InputError, Objects, read
 from vpa.cli.workloads import Workloads
 from vpa.disruptions import Action, Decision, Managed, Memory, Options, Surroundings
 from vpa.flags import FlagError, HelpRequested, Table
-from vpa.limit_ranges import ranges_of
 from vpa.matching import UPDATER, controller_of
-from vpa.nodes_fit import Rooms
 from vpa.objects.autoscalers import VerticalPodAutoscaler
 from vpa.objects.limits import (
     HorizontalPodAutoscaler,
@@ -31,10 +29,12 @@ from vpa.objects.limits import (
 )
 from vpa.objects.nodes import Node
 from vpa.objects.pods import Pod
-from vpa.pdbs import DisruptionBudgets
-from vpa.quotas import Quotas
 from vpa.reasons import Reason, Refusal
 from vpa.rules import Rules
+from vpa.sizes.limit_ranges import ranges_of
+from vpa.sizes.nodes_fit import Rooms
+from vpa.updates.pdbs import DisruptionBudgets
+from vpa.updates.quotas import Quotas
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from vpa.budgets import GroupKey, configured_replicas
 from vpa.cli.objects import Objects
 from vpa.gates import FeatureGates
 from vpa.matching import TargetIndex, TargetKey, controller_of, takes_part
@@ -18,6 +17,7 @@ from vpa.objects.pods import Pod, PodTemplate
 from vpa.objects.workloads import WELL_KNOWN, CronJob, ReplicationController, Workload
 from vpa.rules import Rules
 from vpa.selectors import EVERYTHING, NOTHING, Selector, SelectorError, from_labels, from_object
+from vpa.updates.budgets import GroupKey, configured_replicas
 
 AnyWorkload = Workload | CronJob | ReplicationController
 

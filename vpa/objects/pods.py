@@ -133,5 +133,3 @@ class Pod(Obj, frozen=True):
 class PodTemplate(Obj, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec = PodSpec()
-
-

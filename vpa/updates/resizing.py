@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final
 
-from vpa.attempts import Attempts
 from vpa.objects.pods import Pod, PodCondition
 from vpa.reasons import Reason, Refusal
 from vpa.rules import Rules
+from vpa.updates.attempts import Attempts
 
 PENDING: Final = "PodResizePending"
 IN_PROGRESS: Final = "PodResizeInProgress"

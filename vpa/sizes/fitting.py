@@ -10,13 +10,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from vpa.actual import Actual
-from vpa.capping import BY_LIMIT_RANGE, BY_NODE, BY_POD_RESOURCES, Cap
-from vpa.limit_ranges import Ranges
 from vpa.objects.meta import ResourceList
 from vpa.objects.pods import Pod
-from vpa.scaling import MOST, RESOURCES, amount, quantity_of, unit
-from vpa.shares import grow, shrink
+from vpa.sizes.actual import Actual
+from vpa.sizes.capping import BY_LIMIT_RANGE, BY_NODE, BY_POD_RESOURCES, Cap
+from vpa.sizes.limit_ranges import Ranges
+from vpa.sizes.scaling import MOST, RESOURCES, amount, quantity_of, unit
+from vpa.sizes.shares import grow, shrink
 
 NEAR: Final = 10
 """A running pod that a LimitRange bounds is left at sizes that are wrong by less than one part in so many.

@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from vpa.attempts import Attempts
-from vpa.breakers import Breakers
-from vpa.budgets import GroupKey
-from vpa.limit_ranges import NO_RANGES, Ranges
-from vpa.nodes_fit import Rooms
 from vpa.objects.limits import HorizontalPodAutoscaler
-from vpa.pdbs import DisruptionBudgets
-from vpa.quotas import Quotas
 from vpa.rules import Rules
 from vpa.settings import Behaviour, Sizing, Updating
+from vpa.sizes.limit_ranges import NO_RANGES, Ranges
+from vpa.sizes.nodes_fit import Rooms
+from vpa.updates.attempts import Attempts
+from vpa.updates.breakers import Breakers
+from vpa.updates.budgets import GroupKey
+from vpa.updates.pdbs import DisruptionBudgets
+from vpa.updates.quotas import Quotas
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

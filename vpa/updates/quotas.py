@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from typing import Final
 
-from vpa.footprints import LIMITS, REQUESTS, Footprint, footprint, qos_class
 from vpa.objects.limits import ResourceQuota
 from vpa.objects.pods import Pod
 from vpa.quantities import Quantity
 from vpa.reasons import Reason, Refusal
+from vpa.sizes.footprints import LIMITS, REQUESTS, Footprint, footprint, qos_class
 
 _COUNTED: Final = {
     "cpu": (REQUESTS, "cpu"),

@@ -11,21 +11,22 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from vpa import modes, priorities, resizing
-from vpa.attempts import shrinks
-from vpa.budgets import GroupKey, group_of
-from vpa.candidates import Action, Candidate, Judged
+from vpa import modes
 from vpa.modes import Permits
 from vpa.objects.autoscalers import VerticalPodAutoscaler
 from vpa.objects.pods import Pod, Resources
-from vpa.permissions import Permission, Permissions
 from vpa.reasons import Reason, Refusal
-from vpa.resize_patches import NothingToPatch, ResizePatch, changes, current, resize_patch, target_of
-from vpa.resizing import ResizeStatus
 from vpa.rules import Rules
-from vpa.safety import Safety
-from vpa.sizing import wanted_resources
-from vpa.surroundings import Memory, Surroundings
+from vpa.sizes.sizing import wanted_resources
+from vpa.updates import priorities, resizing
+from vpa.updates.attempts import shrinks
+from vpa.updates.budgets import GroupKey, group_of
+from vpa.updates.candidates import Action, Candidate, Judged
+from vpa.updates.permissions import Permission, Permissions
+from vpa.updates.resize_patches import NothingToPatch, ResizePatch, changes, current, resize_patch, target_of
+from vpa.updates.resizing import ResizeStatus
+from vpa.updates.safety import Safety
+from vpa.updates.surroundings import Memory, Surroundings
 
 WEBHOOK_NOT_READY: Final = Refusal(
     Reason.WEBHOOK_NOT_READY,

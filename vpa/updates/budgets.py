@@ -10,11 +10,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from vpa.boosts import ANNOTATION_PREFIX
 from vpa.objects.pods import Pod
 from vpa.objects.workloads import CronJob, ReplicationController, Workload
 from vpa.reasons import Reason, Refusal
 from vpa.rules import Rules
+from vpa.sizes.boosts import ANNOTATION_PREFIX
 
 KINDS_WITH_REPLICAS: Final = frozenset({"DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet"})
 """Owners that say themselves how many pods they want."""

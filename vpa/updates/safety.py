@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from vpa import nodes_fit
-from vpa.budgets import group_of
-from vpa.footprints import Footprint, footprint, qos_class, resized
 from vpa.objects.autoscalers import VerticalPodAutoscaler
 from vpa.objects.pods import Container, Pod, Resources
-from vpa.permissions import restarts
 from vpa.reasons import Reason, Refusal
-from vpa.resize_patches import current, target_of
 from vpa.rules import Rules
-from vpa.surroundings import Surroundings
+from vpa.sizes import nodes_fit
+from vpa.sizes.footprints import Footprint, footprint, qos_class, resized
+from vpa.updates.budgets import group_of
+from vpa.updates.permissions import restarts
+from vpa.updates.resize_patches import current, target_of
+from vpa.updates.surroundings import Surroundings
 
 MEMORY_MARGIN: Final = 10
 """Percent of the present memory use that a lowered limit leaves free."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from vpa.fitting import Sizes
-from vpa.footprints import footprint, resized
-from vpa.limit_ranges import Ranges
-from vpa.nodes_fit import Rooms
 from vpa.objects.autoscalers import VerticalPodAutoscaler
 from vpa.objects.pods import Pod, Resources
 from vpa.pods import Desired, Room, desired
 from vpa.rules import Rules
+from vpa.sizes.fitting import Sizes
+from vpa.sizes.footprints import footprint, resized
+from vpa.sizes.limit_ranges import Ranges
+from vpa.sizes.nodes_fit import Rooms
 
 
 def sized(

@@ -14,7 +14,7 @@ from vpa.objects.pods import Container, Pod
 from vpa.policies import OFF, container_policy
 from vpa.reasons import Reason, Refusal
 from vpa.rules import Rules
-from vpa.scaling import CPU, RESOURCES
+from vpa.sizes.scaling import CPU, RESOURCES
 
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 

@@ -14,8 +14,8 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from vpa.objects.pods import Pod
-from vpa.observed import observed_containers
 from vpa.reasons import Reason, Refusal
+from vpa.sizes.observed import observed_containers
 
 FIRST_PAUSE: Final = timedelta(hours=1)
 LONGEST_PAUSE: Final = timedelta(hours=24)

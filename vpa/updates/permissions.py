@@ -10,15 +10,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 
-from vpa import budgets, modes, resizing
-from vpa.attempts import Attempts, lower_target
-from vpa.budgets import Budget, Group, GroupKey
+from vpa import modes
 from vpa.objects.autoscalers import Recommendation, VerticalPodAutoscaler
 from vpa.objects.pods import Pod
 from vpa.reasons import Reason, Refusal
-from vpa.resizing import ResizeStatus
 from vpa.rules import Rules
 from vpa.settings import Behaviour, Updating
+from vpa.updates import budgets, resizing
+from vpa.updates.attempts import Attempts, lower_target
+from vpa.updates.budgets import Budget, Group, GroupKey
+from vpa.updates.resizing import ResizeStatus
 
 
 class Permission(Enum):

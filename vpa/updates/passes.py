@@ -10,19 +10,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from vpa import modes, priorities
-from vpa.budgets import is_boosted
-from vpa.candidates import Action, Candidate, Judge, Judged, not_live
-from vpa.footprints import resized
+from vpa import modes
 from vpa.objects.autoscalers import VerticalPodAutoscaler
 from vpa.objects.pods import Pod
-from vpa.permissions import Permissions, restarts
 from vpa.reasons import Reason, Refusal
-from vpa.resize_patches import changes
-from vpa.safety import Safety, history_loading
-from vpa.sizing import wanted_resources
-from vpa.surroundings import Memory, Options, Surroundings
-from vpa.trials import WEBHOOK_NOT_READY, Trials
+from vpa.sizes.footprints import resized
+from vpa.sizes.sizing import wanted_resources
+from vpa.updates import priorities
+from vpa.updates.budgets import is_boosted
+from vpa.updates.candidates import Action, Candidate, Judge, Judged, not_live
+from vpa.updates.permissions import Permissions, restarts
+from vpa.updates.resize_patches import changes
+from vpa.updates.safety import Safety, history_loading
+from vpa.updates.surroundings import Memory, Options, Surroundings
+from vpa.updates.trials import WEBHOOK_NOT_READY, Trials
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

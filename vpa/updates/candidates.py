@@ -6,18 +6,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from vpa import hpas, modes, priorities, unboosting
-from vpa.actual import Actual, actual_resources
-from vpa.attempts import Target
-from vpa.nodes_fit import is_finished
+from vpa import modes
 from vpa.objects.autoscalers import VerticalPodAutoscaler
 from vpa.objects.pods import Pod
 from vpa.pods import Desired
-from vpa.priorities import Acceptance, Priority
 from vpa.reasons import Reason, Refusal
-from vpa.resize_patches import ResizePatch, target_of
-from vpa.sizing import sized, wanted_resources
-from vpa.surroundings import Memory, Options, Surroundings
+from vpa.sizes.actual import Actual, actual_resources
+from vpa.sizes.nodes_fit import is_finished
+from vpa.sizes.sizing import sized, wanted_resources
+from vpa.updates import hpas, priorities, unboosting
+from vpa.updates.attempts import Target
+from vpa.updates.priorities import Acceptance, Priority
+from vpa.updates.resize_patches import ResizePatch, target_of
+from vpa.updates.surroundings import Memory, Options, Surroundings
 
 
 class Action(StrEnum):

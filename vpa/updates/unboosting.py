@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from vpa.boosts import ANNOTATION_PREFIX
 from vpa.objects.autoscalers import VerticalPodAutoscaler
 from vpa.objects.meta import decoder
 from vpa.objects.pods import Pod, Resources
 from vpa.policies import container_policy
+from vpa.sizes.boosts import ANNOTATION_PREFIX
 
 _DECODER = decoder(Resources)
 

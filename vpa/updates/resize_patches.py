@@ -6,14 +6,14 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from vpa import unboosting
-from vpa.attempts import Target
-from vpa.boosts import ANNOTATION_PREFIX
-from vpa.fitting import Sizes
 from vpa.objects.meta import ResourceList
 from vpa.objects.pods import Container, Pod, Resources
-from vpa.observed import observed_containers
 from vpa.rules import Rules
+from vpa.sizes.boosts import ANNOTATION_PREFIX
+from vpa.sizes.fitting import Sizes
+from vpa.sizes.observed import observed_containers
+from vpa.updates import unboosting
+from vpa.updates.attempts import Target
 
 Operation = dict[str, Any]
 """One JSON patch operation."""

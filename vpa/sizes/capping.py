@@ -6,9 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from vpa.actual import NOTHING, Actual, actual_resources
-from vpa.limit_ranges import Ranges
-from vpa.managed import LeftAlone, managed, untouchable
 from vpa.objects.autoscalers import (
     ContainerPolicy,
     ContainerRecommendation,
@@ -18,12 +15,15 @@ from vpa.objects.autoscalers import (
 from vpa.objects.limits import LimitRangeItem
 from vpa.objects.meta import ResourceList
 from vpa.objects.pods import Pod
-from vpa.pod_ranges import UpstreamFailsError, Work, fit_pod_range
 from vpa.policies import REQUESTS_ONLY, container_policy, controlled_values, whole
 from vpa.quantities import MILLI, Quantity
 from vpa.reasons import Reason, Refusal
 from vpa.rules import Rules
-from vpa.scaling import RESOURCES, boundary_request, listed
+from vpa.sizes.actual import NOTHING, Actual, actual_resources
+from vpa.sizes.limit_ranges import Ranges
+from vpa.sizes.managed import LeftAlone, managed, untouchable
+from vpa.sizes.pod_ranges import UpstreamFailsError, Work, fit_pod_range
+from vpa.sizes.scaling import RESOURCES, boundary_request, listed
 
 BY_LIMIT_RANGE: Final = "LimitRange"
 BY_POLICY: Final = "policy"

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from vpa.actual import NOTHING, Actual
-from vpa.attempts import lower_target
 from vpa.objects.autoscalers import (
     ContainerRecommendation,
     EvictionRequirement,
@@ -16,11 +14,13 @@ from vpa.objects.autoscalers import (
     VerticalPodAutoscaler,
 )
 from vpa.objects.pods import ContainerStatus, Pod, Terminated
-from vpa.observed import observed_containers
 from vpa.policies import is_off
 from vpa.reasons import Reason, Refusal
 from vpa.rules import Rules
 from vpa.settings import Updating
+from vpa.sizes.actual import NOTHING, Actual
+from vpa.sizes.observed import observed_containers
+from vpa.updates.attempts import lower_target
 
 OOM_KILLED: Final = "OOMKilled"
 HIGHER: Final = "TargetHigherThanRequests"

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from vpa.budgets import GroupKey, group_of
-from vpa.footprints import Footprint, footprint
 from vpa.objects.meta import encoder
 from vpa.objects.nodes import Node, Taint
 from vpa.objects.pods import NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec, Toleration
 from vpa.quantities import Quantity
 from vpa.selectors import Requirement
+from vpa.sizes.footprints import Footprint, footprint
+from vpa.updates.budgets import GroupKey, group_of
 
 UNSCHEDULABLE: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from copy import copy
 
-from vpa.budgets import is_pending, is_unready
 from vpa.objects.limits import PodDisruptionBudget
 from vpa.objects.pods import Pod
 from vpa.reasons import Reason, Refusal
 from vpa.selectors import NOTHING, Selector, SelectorError, from_object
+from vpa.updates.budgets import is_pending, is_unready
 
 
 class DisruptionBudgets:

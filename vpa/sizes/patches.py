@@ -6,15 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from vpa import observed
-from vpa.actual import NOTHING, actual_resources
-from vpa.boosts import ANNOTATION_PREFIX, BoostError, apply_boost, original_resources
-from vpa.fitting import fit
 from vpa.gates import FeatureGates
-from vpa.limit_ranges import Ranges
-from vpa.managed import may_be_boosted
 from vpa.modes import OFF, RECREATE, update_mode
-from vpa.nodes_fit import Rooms
 from vpa.objects.autoscalers import VerticalPodAutoscaler
 from vpa.objects.meta import ResourceList
 from vpa.objects.pods import Pod
@@ -23,7 +16,14 @@ from vpa.policies import container_policy, is_off
 from vpa.quantities import Quantity
 from vpa.reasons import Reason, Refusal
 from vpa.rules import Rules
-from vpa.sizing import scarce_room, sized
+from vpa.sizes import observed
+from vpa.sizes.actual import NOTHING, actual_resources
+from vpa.sizes.boosts import ANNOTATION_PREFIX, BoostError, apply_boost, original_resources
+from vpa.sizes.fitting import fit
+from vpa.sizes.limit_ranges import Ranges
+from vpa.sizes.managed import may_be_boosted
+from vpa.sizes.nodes_fit import Rooms
+from vpa.sizes.sizing import scarce_room, sized
 
 UPDATES_ANNOTATION: Final = "vpaUpdates"
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from vpa.actual import Actual
 from vpa.objects.autoscalers import ContainerRecommendation
 from vpa.objects.limits import LimitRangeItem
 from vpa.objects.meta import ResourceList
 from vpa.quantities import Quantity
 from vpa.rules import Rules
-from vpa.scaling import CPU, MOST, RESOURCES, amount, proportional, proportional_limit, quantity_of
+from vpa.sizes.actual import Actual
+from vpa.sizes.scaling import CPU, MOST, RESOURCES, amount, proportional, proportional_limit, quantity_of
 
 _ZERO = Quantity(0, "", exponent=0)
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from vpa.capping import CappingError
-from vpa.fitting import Sizes
 from vpa.objects.autoscalers import CPUStartupBoost, StartupBoost, VerticalPodAutoscaler
 from vpa.objects.meta import ResourceList
 from vpa.objects.pods import Container
 from vpa.policies import REQUESTS_ONLY, container_policy, controlled_values
 from vpa.quantities import MILLI, Quantity
 from vpa.rules import Rules
-from vpa.scaling import CPU, MOST, RESOURCES, proportional_limits
+from vpa.sizes.capping import CappingError
+from vpa.sizes.fitting import Sizes
+from vpa.sizes.scaling import CPU, MOST, RESOURCES, proportional_limits
 
 ANNOTATION_PREFIX: Final = "vpaCpuStartupBoost/"
 """Followed by a container's name; the value is what the container had before, see `original_resources`."""

@@ -10,7 +10,7 @@ from vpa.objects.limits import LimitRange, LimitRangeItem
 from vpa.objects.meta import ResourceList
 from vpa.quantities import Quantity
 from vpa.rules import Rules
-from vpa.scaling import RESOURCES
+from vpa.sizes.scaling import RESOURCES
 
 CONTAINER: Final = "Container"
 POD: Final = "Pod"

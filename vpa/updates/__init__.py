@@ -1,0 +1,1 @@
+"""Which pods are changed, how, and when not: the parts of `vpa.disruptions`."""
