@@ -67,6 +67,19 @@ def test_the_examples_of_the_library_page_run() -> None:
         exec(compile(text, f"example {number} of docs/library.md", "exec"), shared)
 
 
+def test_the_example_of_the_readme_runs_and_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    (text,) = [
+        text for language, text in FENCE.findall((ROOT / "README.md").read_text()) if language == "python"
+    ]
+    exec(compile(text, "the example of README.md", "exec"), {})
+    assert capsys.readouterr().out.strip() == text.rsplit("# ", 1)[1].strip()
+
+
+def test_every_link_of_the_readme_leads_to_a_file() -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", (ROOT / "README.md").read_text())):
+        assert target.startswith("https://") or (ROOT / target).exists(), f"README.md links to {target}"
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_no_line_is_too_long_to_read_in_a_terminal(name: str) -> None:
     text = FENCE.sub("", page(name))
