@@ -81,7 +81,7 @@ class _Server(Process):
     """A server on a free port that ends with this process."""
 
     def __init__(self, name: str, folder: Path, arguments: list[str | Path]) -> None:
-        tied: list[str | Path] = [sys.executable, "-I", "-S", folders.HERE / "tied.py"]
+        tied = [sys.executable, "-I", "-S", str(folders.HERE / "tied.py"), str(os.getpid())]
         command = [*tied, builds.binary(name), *arguments]
         super().__init__(name, command, log=folder / f"{name}.log", env=dict(os.environ), cwd=folder)
 

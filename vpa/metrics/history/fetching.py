@@ -85,8 +85,10 @@ class Fetcher:
         grid = piece.grid
         query = Query.range(text, start=grid.start, end=grid.end, step=grid.step)
         reply = await self.client.ask(query, skip=skip, fresh=fresh)
-        matrix = await decoded(reply, query)
-        part = lay(matrix, grid=grid, resource=piece.resource, names=self.names, rules=self.rules)
+        async with self.client.turn:
+            matrix = await decoded(reply, query)
+            part = lay(matrix, grid=grid, resource=piece.resource, names=self.names, rules=self.rules)
+            await asyncio.sleep(0)
         return _Outcome(part, reply, reply.doubts + self._lacks(piece, part))
 
     def _lacks(self, piece: Piece, part: Part) -> tuple[str, ...]:

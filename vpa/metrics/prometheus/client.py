@@ -103,6 +103,8 @@ class Client:
         self._timeout = timeout
         self._largest = largest_answer
         self._slots = asyncio.Semaphore(concurrency)
+        self.turn = asyncio.Lock()
+        """Held by whoever decodes, so that each round of the event loop has one step of such work only."""
         self._sleep = sleep
         self._clock = clock
         self._jitter = jitter
@@ -220,9 +222,11 @@ class Client:
         if status in WRONG_METHOD and address not in self._by_get:
             self._by_get.add(address)
             status, reason, headers, body = await self._exchange(query, address, sent)
-        reply = judge(
-            status=status, reason=reason, headers=headers, body=body, query=str(query), address=address
-        )
+        async with self.turn:
+            reply = judge(
+                status=status, reason=reason, headers=headers, body=body, query=str(query), address=address
+            )
+            await asyncio.sleep(0)
         if reply.trickster is not None:
             self.statistics.trickster[reply.trickster.status] += 1
         return reply

@@ -35,20 +35,31 @@ class _Series(msgspec.Struct, gc=False):
 
 class _Data(msgspec.Struct, rename="camel"):
     result_type: str = ""
-    result: msgspec.Raw = msgspec.Raw()
+    result: list[_Series] | None = None
 
 
-class _Envelope(msgspec.Struct, rename="camel"):
+class _OtherData(msgspec.Struct, rename="camel"):
+    result_type: str = ""
+
+
+class _Outside(msgspec.Struct, rename="camel"):
     status: str = ""
-    data: _Data | None = None
     error_type: str = ""
     error: str = ""
     warnings: list[str] | None = None
     infos: list[str] | None = None
 
 
+class _Envelope(_Outside):
+    data: _Data | None = None
+
+
+class _OtherEnvelope(_Outside):
+    data: _OtherData | None = None
+
+
 _ENVELOPE = msgspec.json.Decoder(_Envelope)
-_SERIES = msgspec.json.Decoder(list[_Series])
+_OTHER_ENVELOPE = msgspec.json.Decoder(_OtherEnvelope)
 _NUMBERS = msgspec.json.Decoder(list[float])
 
 
@@ -118,22 +129,31 @@ class Answer:
 def parse(body: bytes | bytearray) -> Answer:
     """Read all but the samples of *body*; `DecodeError` if it is no answer of Prometheus."""
     try:
-        envelope = _ENVELOPE.decode(body)
-        data = envelope.data or _Data()
-        wanted = data.result_type in (MATRIX, VECTOR) and len(memoryview(data.result)) > 0
-        series = _SERIES.decode(data.result) if wanted else []
+        envelope, series = _read(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DecodeError(str(error)) from None
     if envelope.status not in ("success", "error"):
         raise DecodeError('the field "status" is neither success nor error')
     return Answer(
-        result_type=data.result_type,
+        result_type=envelope.data.result_type if envelope.data else "",
         warnings=tuple(envelope.warnings or ()),
         infos=tuple(envelope.infos or ()),
         error_type=envelope.error_type,
         error=envelope.error,
         series=tuple(series),
     )
+
+
+def _read(body: bytes | bytearray) -> tuple[_Envelope | _OtherEnvelope, list[_Series]]:
+    """In one go for series; what is none (a scalar, a string) is looked at again for its kind."""
+    try:
+        envelope = _ENVELOPE.decode(body)
+    except msgspec.ValidationError as error:
+        other = _OTHER_ENVELOPE.decode(body)
+        if other.data is not None and other.data.result_type in (MATRIX, VECTOR):
+            raise error from None
+        return other, []
+    return envelope, (envelope.data.result or []) if envelope.data else []
 
 
 def decode_matrix(body: bytes | bytearray) -> Matrix:

@@ -1,0 +1,211 @@
+"""A load of history from a real Prometheus: wall time, CPU, memory, bytes, queries, pauses of the event loop.
+
+5,000 pods × 2 containers, eight days. The first run makes the data (minutes) and keeps it in the testbed's
+cache; usage is from the public traces, memory is made up. ``--through-trickster`` puts a Trickster in between
+and loads twice. The load runs in a process of its own; the points go into the engine's banks as in the
+recommender.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+from tests.testbed import folders, traces
+from tests.testbed.prometheus import Prometheus, Series, Trickster, backfill
+from vpa.metrics.history.batches import COMPLETE, HistoryBatch
+from vpa.metrics.history.grids import history_grid
+from vpa.metrics.history.loading import HistoryLoader, Past
+from vpa.metrics.history.planning import Target
+from vpa.metrics.prometheus.access import Access
+from vpa.metrics.prometheus.client import Client
+from vpa.metrics.prometheus.names import Names
+from vpa.rules import preset
+from vpa.usage import Usage
+
+DAY = 86_400
+DAYS = 8
+REPLICAS = 5
+NAMESPACES = 50
+CONTAINERS = ("app", "proxy")
+
+END = 1_796_000_400.0
+"""The present of the made-up cluster: fixed, so that its data can be kept."""
+
+
+def pods(count: int) -> Iterator[tuple[str, str, str]]:
+    """(namespace, Deployment, pod) of *count* pods, five a Deployment."""
+    for number in range(count):
+        deployment = f"app-{number // REPLICAS}"
+        namespace = f"team-{number // REPLICAS % NAMESPACES}"
+        yield namespace, deployment, f"{deployment}-5f6b7c8d9-{number % REPLICAS}{number % 10}xyz"
+
+
+def series(count: int, scrape: int) -> Iterator[Series]:
+    """CPU counters, then memory of all containers."""
+    shapes = [
+        traces.resampled(name, end=END, length=DAYS * DAY, step=scrape, peak=1.0) for name in traces.ALL
+    ]
+    memories = [traces.memory(cores, floor=1e8, seed=n) / 1e8 for n, (_, cores) in enumerate(shapes)]
+    random = np.random.default_rng(1)
+    levels = random.lognormal(np.log(0.2), 1.0, count)
+    sizes = random.lognormal(np.log(2e8), 0.8, count)
+    for resource_ in ("cpu", "memory"):
+        for number, (namespace, _, pod) in enumerate(pods(count)):
+            times, cores = shapes[number % len(shapes)]
+            for place, container in enumerate(CONTAINERS):
+                labels = {"job": "kubelet", "namespace": namespace, "pod": pod, "container": container}
+                share = (1.0, 0.1)[place]
+                if resource_ == "cpu":
+                    counter = np.round(np.cumsum(cores * levels[number] * share) * scrape, 3)
+                    yield Series("container_cpu_usage_seconds_total", labels, times, counter)
+                else:
+                    size = memories[number % len(shapes)] * sizes[number] * share
+                    pages = np.round(size / 4096) * 4096
+                    yield Series("container_memory_working_set_bytes", labels, times, pages)
+
+
+def data(count: int, scrape: int) -> Path:
+    """The folder with the blocks, made now if need be."""
+    folder = folders.cache() / f"history-{count}-{scrape}"
+    if not folder.exists():
+        print(f"making {count} pods of {DAYS} days, a sample each {scrape} s", file=sys.stderr)
+        unfinished = folder.with_name(f"{folder.name}-unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        backfill(unfinished, series(count, scrape))
+        unfinished.rename(folder)
+    return folder
+
+
+async def _beat(pauses: list[float]) -> None:
+    """How late the loop comes back, again and again."""
+    while True:
+        before = time.perf_counter()
+        await asyncio.sleep(0.001)
+        pauses.append(time.perf_counter() - before - 0.001)
+
+
+async def load(url: str, count: int, step: int) -> dict[str, Any]:
+    """One load into banks."""
+    known = {(namespace, pod): ("Deployment", deployment) for namespace, deployment, pod in pods(count)}
+    deployments = sorted({(namespace, deployment) for namespace, deployment, _ in pods(count)})
+    targets = [
+        Target(namespace=namespace, kind="Deployment", name=name, series=REPLICAS * len(CONTAINERS))
+        for namespace, name in deployments
+    ]
+    past = Past(live=known, started=dict.fromkeys(known, END - DAYS * DAY))
+    usage = Usage(capacity=len(targets) * len(CONTAINERS))
+    rows = {
+        (*deployment, container): int(row)
+        for (deployment, container), row in zip(
+            ((one, container) for one in deployments for container in CONTAINERS),
+            usage.new_rows(len(deployments) * len(CONTAINERS), 0),
+            strict=True,
+        )
+    }
+    pauses: list[float] = []
+    first = 0.0
+    points = 0
+    start = time.perf_counter()
+
+    async def deliver(batch: HistoryBatch) -> None:
+        nonlocal first, points
+        first = first or time.perf_counter() - start
+        if batch.stage != COMPLETE:
+            return
+        points += len(batch.cpu.times) + len(batch.memory.times)
+        await asyncio.to_thread(_feed, usage, rows, batch)
+
+    async with Client(Access(addresses=(url,))) as client:
+        loader = HistoryLoader(client=client, names=Names(), rules=preset("safe"))
+        beat = asyncio.create_task(_beat(pauses))
+        await asyncio.sleep(0.05)
+        process = psutil.Process()
+        idle = process.memory_info().rss
+        cpu = time.process_time()
+        start = time.perf_counter()
+        grid = history_grid(now=END, length=DAYS * DAY, step=step, lag=0)
+        progress = await loader.load(targets, grid, past=past, deliver=deliver)
+        wall = time.perf_counter() - start
+        beat.cancel()
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return {
+            "wall_s": round(wall, 2),
+            "first_numbers_s": round(first, 2),
+            "cpu_s": round(time.process_time() - cpu, 2),
+            "peak_over_idle_mib": round((peak - idle) / 2**20),
+            "idle_mib": round(idle / 2**20),
+            "longest_pause_ms": round(max(pauses) * 1000),
+            "requests": client.statistics.requests,
+            "megabytes": round(client.statistics.bytes / 1e6, 1),
+            "points": points,
+            "samples": int(usage.sample_count.sum()),
+            "trickster": dict(client.statistics.trickster),
+            "problems": progress.problems,
+        }
+
+
+def _feed(usage: Usage, rows: dict[tuple[str, str, str], int], batch: HistoryBatch) -> None:
+    numbers = [rows[one.namespace, one.controller, one.name] for one in batch.containers]
+    instances = usage.new_instances(np.array(numbers, np.int64))
+    cpu, memory = batch.cpu, batch.memory
+    weights = np.full(len(cpu.times), batch.weight)
+    counts = np.full(len(cpu.times), batch.count)
+    usage.add_cpu(instances[cpu.index], cpu.times, cpu.values, weights=weights, counts=counts)
+    usage.add_memory(instances[memory.index], memory.times, memory.values)
+    usage.free_instances(instances)
+
+
+def _in_a_process(url: str, count: int, step: int) -> dict[str, Any]:
+    """The load in a fresh process."""
+    command = [sys.executable, "-m", "benchmarks.history", "--url", url, f"--pods={count}", f"--step={step}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def main() -> None:
+    """Make the data, start the servers, load, print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--pods", type=int, default=5000)
+    parser.add_argument("--step", type=int, default=3600, help="resolution of history in seconds")
+    parser.add_argument("--scrape", type=int, default=600, help="distance of stored samples in seconds")
+    parser.add_argument("--through-trickster", action="store_true")
+    parser.add_argument("--url", help="load from here and print; no servers are started")
+    options = parser.parse_args()
+    if options.url:
+        print(json.dumps(asyncio.run(load(options.url, options.pods, options.step))))
+        return
+    blocks = data(options.pods, options.scrape)
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        (folder / "data").symlink_to(blocks)
+        prometheus = stack.enter_context(Prometheus(folder))
+        url = prometheus.url
+        runs = ["directly", "again"]
+        if options.through_trickster:
+            backend = {"max_object_size_bytes": 64 << 20}
+            url = stack.enter_context(Trickster(folder / "trickster", origin=url, backend=backend)).url
+            runs = ["cold cache", "warm cache"]
+        for name in runs:
+            print(json.dumps({"run": name, **_in_a_process(url, options.pods, options.step)}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
