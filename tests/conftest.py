@@ -12,7 +12,7 @@ from tests.core import vectors
 pytest_plugins = ["tests.testbed.fixtures", "tests.testbed.prometheus_fixtures"]
 
 
-# The same examples in every run, so that a red test is never the luck of the draw; "search" looks for new ones.
+# The same examples in every run: a red test is never the luck of the draw. "search" looks for new ones.
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 hypothesis.settings.register_profile("search", deadline=None, print_blob=True)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
