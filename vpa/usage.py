@@ -297,7 +297,7 @@ class Usage:
         interval = self.interval[self.row[instances]]
         window = np.where(times < origin, 0, (times - origin) // interval + 1)
         ends = origin + window * interval
-        group = np.unique(np.stack((instances, window)), axis=1, return_inverse=True)[1].reshape(-1)
+        group = np.unique(instances * (window.max() + 1) + window, return_inverse=True)[1]
         opens = (batches.occurrence(group) == 0) & (window > 0)
         standing = np.maximum(self.memory_peak[instances], self.oom_peak[instances])
         peaks = batches.running_maximum(group, amounts, np.where(window == 0, standing, 0))
