@@ -12,21 +12,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recommender.conflicts import winner
+from recommender.conflicts import by_strength
 from recommender.records import Labels
 from recommender.tracking import Group, GroupKey, Tracker
 from vpa.cluster.targets import Target
 from vpa.matching import TargetIndex, TargetKey, age_order, target_key
 from vpa.numerics import Ints
-from vpa.objects.autoscalers import ContainerPolicy, ResourcePolicy, VerticalPodAutoscaler
+from vpa.objects.autoscalers import ResourcePolicy, VerticalPodAutoscaler
 from vpa.objects.workloads import WELL_KNOWN
 from vpa.policies import container_policy
 from vpa.recommendations import Roster
 from vpa.rules import Rules
 from vpa.selectors import NOTHING, Selector
 from vpa.settings import DEFAULT_RECOMMENDER, Behaviour, Selection
-from vpa.times import SECOND
-from vpa.usage import Usage
 
 VpaKey = tuple[str, str]
 """(namespace, name)"""
@@ -76,6 +74,7 @@ class Served:
         "problem",
         "selector",
         "template",
+        "temporary",
         "told",
         "vpa",
     )
@@ -87,6 +86,8 @@ class Served:
         self.selector: Selector = NOTHING
         self.problem = ""
         """Why the target cannot be used, as the condition says it."""
+        self.temporary = False
+        """The target could not be asked for; that says nothing about it."""
         self.template: frozenset[str] | None = None
         """Containers of the pod template, None where nobody knows them."""
         self.groups: list[Group] = []
@@ -183,8 +184,8 @@ class Autoscalers:
     def resolved(self, served: Served, target: Target) -> None:
         """What is known of the VPA's target now."""
         keep = self._rules.unreadable_targets_keep and bool(target.problem)
-        if target.problem != served.problem:
-            served.problem = target.problem
+        if (target.problem, target.temporary) != (served.problem, served.temporary):
+            served.problem, served.temporary = target.problem, target.temporary
             self.dirty.add(served.key)
         if target.key is not None and not keep and target.key.target != served.controller:
             self._target(served, target.key.target)
@@ -242,18 +243,10 @@ class Autoscalers:
         return next((scope_label(vpa) for vpa in vpas if scope_label(vpa)), "")
 
     def rivals(self, served: Served) -> list[VerticalPodAutoscaler]:
-        """All VPAs of the same target, this one included."""
+        """All VPAs of the same target, this one included; the one that pods follow comes first."""
         target = target_key(served.vpa)
-        return (self.everyone.at(target) if target is not None else []) or [served.vpa]
-
-    def first(self, served: Served) -> VerticalPodAutoscaler:
-        """The one of them that pods follow."""
-        return winner(
-            self.rivals(served),
-            rules=self._rules,
-            gates=self._behaviour.feature_gates,
-            default_mode=self._behaviour.default_update_mode,
-        )
+        found = self.everyone.at(target) if target is not None else []
+        return by_strength(found or [served.vpa], rules=self._rules, behaviour=self._behaviour)
 
     def _selects(self, key: VpaKey, group: Group) -> bool:
         served = self.served[key]
@@ -310,15 +303,14 @@ class Autoscalers:
 
     def _configure(self, served: Served) -> None:
         """Give the rows the OOM and window settings of the policy (feature gate PerVPAConfig)."""
-        if self._rules.settings_end_with_policy and self.first(served).metadata.name != served.key[1]:
+        if self._rules.settings_end_with_policy and self.rivals(served)[0].metadata.name != served.key[1]:
             return
         for sight in served.parts.values():
             for container, rows in sight.items():
                 if self._rules.settings_end_with_policy:
                     self._tracker.usage.reset_settings(_ints(rows))
                 policy = container_policy(served.vpa.spec.resource_policy, container)
-                if policy is not None:
-                    _apply(self._tracker.usage, _ints(rows), policy)
+                self._tracker.usage.configure(_ints(rows), policy)
 
 
 def rows_of(served: Served, container: str) -> list[int]:
@@ -342,17 +334,6 @@ def _sight(groups: Iterable[Group], initial: Mapping[str, int], present: frozens
     return {
         container: tuple(rows) for container, rows in found.items() if present is None or container in present
     }
-
-
-def _apply(usage: Usage, rows: Ints, policy: ContainerPolicy) -> None:
-    if policy.oom_bump_up_ratio is not None:
-        usage.bump_ratio[rows] = policy.oom_bump_up_ratio.milli() / 1000
-    if policy.oom_min_bump_up is not None:
-        usage.min_bump[rows] = policy.oom_min_bump_up.milli() / 1000
-    if policy.memory_aggregation_interval_seconds is not None:
-        usage.interval[rows] = policy.memory_aggregation_interval_seconds * SECOND
-    if policy.memory_aggregation_interval_count is not None:
-        usage.interval_count[rows] = policy.memory_aggregation_interval_count
 
 
 def _ints(rows: Iterable[int]) -> Ints:

@@ -7,28 +7,25 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
-import numpy as np
-
 from recommender import statuses
 from recommender.autoscalers import Autoscalers, PartKey, Served, VpaKey, scope_label
 from recommender.capped import CAPPED, capped
-from recommender.conflicts import CONFLICT, conflict
 from recommender.metrics import ObjectLabels, RecommenderMetrics
 from recommender.quality import Link, Quality
 from recommender.schedule import spread
 from recommender.statuses import Difference, Wanted
 from recommender.tracking import Tracker
-from vpa import conditions, estimators
+from vpa import conditions
 from vpa.conditions import (
     CONFIG_DEPRECATED,
     CONFIG_UNSUPPORTED,
+    CONFLICT,
     FETCHING_HISTORY,
     LOW_CONFIDENCE,
     NO_PODS_MATCHED,
     RECOMMENDATION_PROVIDED,
 )
 from vpa.modes import RECREATE
-from vpa.numerics import Floats, Ints
 from vpa.objects.autoscalers import (
     Condition,
     GroupRecommendation,
@@ -164,29 +161,11 @@ class Decisions:
     def _grown_up(self, keys: Collection[VpaKey] | None) -> set[VpaKey]:
         """VPAs, of *keys* or of all, of which a day of usage is known by now."""
         young = [key for key in self._young if keys is None or key in keys]
-        rows = [self._rows(self._autoscalers.served[key]) for key in young]
-        some = [(key, found) for key, found in zip(young, rows, strict=True) if found]
-        if not some:
-            return set()
-        flat = np.array([row for _, found in some for row in found], dtype=np.int64)
-        starts = np.cumsum([0, *(len(found) for _, found in some)])[:-1]
-        least = np.minimum.reduceat(self._trust(flat), starts)
-        return {key for (key, _), days in zip(some, least.tolist(), strict=True) if days >= 1}
+        return {key for key in young if self._days(self._autoscalers.served[key]) >= 1}
 
-    def _rows(self, served: Served) -> list[int]:
-        return [
-            self._roster.row(container)
-            for part in served.part_keys()
-            for container in self._roster.containers(part)
-        ]
-
-    def _trust(self, rows: Ints) -> Floats:
-        return estimators.confidence(self._tracker.usage, rows, self._estimation.confidence_interval_cpu)
-
-    def _confidence(self, served: Served) -> float:
-        """The least confidence of a container, in days; infinite without containers."""
-        rows = np.array(self._rows(served), dtype=np.int64)
-        return float(self._trust(rows).min(initial=np.inf))
+    def _days(self, served: Served) -> float:
+        """How many days of usage are known of the VPA's containers, the least of them; 0 without any."""
+        return min((self._roster.confidence(part) for part in served.part_keys()), default=0.0)
 
     # Wishes
 
@@ -204,9 +183,11 @@ class Decisions:
             ]
         elif None in served.parts:
             recommendation = self._part(served.part(None), run)
+        wanted = conditions.unsupported(served.problem or None)
+        if served.temporary and self._rules.unreadable_targets_keep and _present(served):
+            return Wanted(generation, recommendation if served.pods else None, groups, wanted)
         provided = bool(recommendation.container_recommendations or groups)
-        wanted = conditions.of_recommendation(provided=provided, pods=served.pods)
-        wanted |= conditions.unsupported(served.problem or None)
+        wanted |= conditions.of_recommendation(provided=provided, pods=served.pods)
         if self._rules.more_conditions:
             wanted |= self._more(served, recommendation)
         return Wanted(generation, recommendation, groups, wanted)
@@ -215,14 +196,13 @@ class Decisions:
         return self._roster.recommendation(part, run)
 
     def _more(self, served: Served, recommendation: Recommendation) -> dict[str, Condition | None]:
-        days = self._confidence(served)
+        days = self._days(served)
         (self._young.add if days < 1 else self._young.discard)(served.key)
-        rivals = self._autoscalers.rivals(served)
-        first = self._autoscalers.first(served)
+        rivals = [vpa.metadata.name for vpa in self._autoscalers.rivals(served)]
         return {
             **conditions.low_confidence(days),
             **statuses.fetching(()),
-            **conflict(served.vpa, rivals, first),
+            **conditions.conflict(served.key[1], rivals if len(rivals) > 1 else ()),
             **capped(
                 served.vpa,
                 recommendation,

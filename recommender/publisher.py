@@ -213,7 +213,7 @@ class Publisher:
                 sent = False
                 return None
             sent = True
-            self._busy[key] = statuses.ours(_after(status, wanted, now), self._owned)
+            self._busy[key] = statuses.ours(after(status, wanted, now), self._owned)
             return statuses.merge_patch(status, wanted, now)
 
         if self._rules.own_conditions_only:
@@ -254,8 +254,8 @@ class Publisher:
         return False
 
 
-def _after(status: Status | None, wanted: Wanted, now: datetime) -> Status:
-    """The status as it will be."""
+def after(status: Status | None, wanted: Wanted, now: datetime) -> Status:
+    """The status as it will be when *wanted* is written."""
     present = status or Status()
     if wanted.recommendation is None:
         recommendation, groups = present.recommendation, present.groups

@@ -127,7 +127,7 @@ def merge_patch(status: Status | None, wanted: Wanted, now: datetime) -> dict[st
         containers = to_builtins(wanted.recommendation.container_recommendations)
         patch["recommendation"] = {"containerRecommendations": containers}
         if wanted.groups is not None or (status is not None and status.groups):
-            patch["groups"] = None if wanted.groups is None else to_builtins(wanted.groups)
+            patch["groups"] = None if wanted.groups is None else _groups(wanted.groups)
     return patch
 
 
@@ -138,7 +138,12 @@ def whole_status(status: Status | None, wanted: Wanted, now: datetime) -> dict[s
         "recommendation": to_builtins(recommendation),
         "conditions": to_builtins(merged(status, wanted, now)),
         "observedGeneration": wanted.generation,
-    } | ({"groups": to_builtins(wanted.groups)} if wanted.groups else {})
+    } | ({"groups": _groups(wanted.groups)} if wanted.groups else {})
+
+
+def _groups(groups: Iterable[GroupRecommendation]) -> list[dict[str, Any]]:
+    """An empty value of a scope is a value, and must be seen."""
+    return [{"scopeValue": "", **to_builtins(group)} for group in groups]
 
 
 def ours(status: Status | None, owned: Iterable[str]) -> tuple[Any, ...]:
