@@ -1,4 +1,4 @@
-"""Service accounts of a cluster: tokens, kubeconfigs and roles, so that tests run services under real RBAC."""
+"""Service accounts of a cluster: tokens, kubeconfigs and roles, so that RBAC is real for what tests run."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ class ServiceAccount:
     `rotate` writes a new token into the same file, as the kubelet does.
     """
 
-    def __init__(
-        self, namespace: str, name: str, *, api: Api, folder: Path, server: str, ca: Path
-    ) -> None:
+    def __init__(self, namespace: str, name: str, *, api: Api, folder: Path, server: str, ca: Path) -> None:
         self.namespace = namespace
         self.name = name
         self._api = api

@@ -1,4 +1,4 @@
-"""A small blocking client for setting up tests: JSON in, JSON out, as whoever the TLS context and token say."""
+"""A small blocking client for setting up tests: JSON in, JSON out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.testbed.processes import attempts
-
 
 Json = dict[str, Any]
 
@@ -37,7 +36,7 @@ class ApiError(Exception):
         super().__init__(f"{request}: {status} {self.reason} {self.body.get('message', '')}")
 
 
-class ApiNotFound(ApiError):
+class ApiNotFoundError(ApiError):
     """404: no such object, or no such path."""
 
 
@@ -107,7 +106,7 @@ class Api:
 
     def delete(self, kind: str, name: str | None, namespace: str | None = None) -> None:
         """Delete an object, or all of them for *name* None; one that is not there is fine."""
-        with contextlib.suppress(ApiNotFound):
+        with contextlib.suppress(ApiNotFoundError):
             self.request("DELETE", self.path(kind, name, namespace))
 
     def path(self, kind: str, name: str | None = None, namespace: str | None = None) -> str:
@@ -138,7 +137,7 @@ class Api:
             # The server had closed the idle connection before it read anything.
             status, answer = self._send(method, path, payload, self._headers | headers)
         if status == 404:
-            raise ApiNotFound(status, answer, f"{method} {path}")
+            raise ApiNotFoundError(status, answer, f"{method} {path}")
         if status >= 400:
             raise ApiError(status, answer, f"{method} {path}")
         return answer

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TextIO
 
-from tests.testbed import components, folders, locks, toolchain
+from tests.testbed import components, debian, folders, locks, toolchain
 from tests.testbed.components import Component
 from tests.testbed.progress import Progress
 
@@ -42,9 +42,7 @@ def binary(program: str) -> Path:
     return ensure(component)[program]
 
 
-def ensure(
-    *wanted: Component, stream: TextIO | None = None, cache: Path | None = None
-) -> dict[str, Path]:
+def ensure(*wanted: Component, stream: TextIO | None = None, cache: Path | None = None) -> dict[str, Path]:
     """Build what is missing of the *wanted* components; the file of each of their programs.
 
     Progress goes to *stream* (standard error). Raises `BuildError` or `toolchain.ToolchainError`.
@@ -87,9 +85,7 @@ class _Build:
         self._folder = cache / "bin" / f"{component.name}-{self._key()}"
         self._log = cache / "logs" / f"{component.name}.log"
 
-    def ensure(
-        self, programs: dict[str, str], subject: str, stream: TextIO | None
-    ) -> dict[str, Path]:
+    def ensure(self, programs: dict[str, str], subject: str, stream: TextIO | None) -> dict[str, Path]:
         files = {program: self._folder / program for program in programs}
         if all(file.exists() for file in files.values()):
             return files
@@ -111,7 +107,9 @@ class _Build:
         return toolchain.parse_version(line[1])
 
     def _key(self) -> str:
-        parts = [(self._component.module / name).read_bytes() for name in ("go.mod", "go.sum")]
+        module = self._component.module
+        parts = [(module / name).read_bytes() for name in ("go.mod", "go.sum")]
+        parts += [source.read_bytes() for source in sorted(module.rglob("*.go"))]  # where they are ours
         parts += [json.dumps(self._flags()).encode(), self._go.version_line.encode()]
         return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
 
@@ -119,19 +117,34 @@ class _Build:
         tags = [f"-tags={','.join(self._component.tags)}"] if self._component.tags else []
         return ["-trimpath", "-buildvcs=false", "-mod=readonly", *tags, f"-ldflags={self._component.ldflags}"]
 
+    def _libraries(self) -> dict[str, str]:
+        """What makes Go compile C and link with the component's libraries; nothing where it has none."""
+        if not self._component.libraries:
+            return {}
+        missing = [tool for tool in ("gcc", "pkg-config") if shutil.which(tool) is None]
+        if missing:
+            raise BuildError(
+                f"building {self._component.name} needs {' and '.join(missing)}, not found on PATH"
+            )
+        try:
+            root = debian.unpacked(*self._component.libraries)
+        except debian.PackageError as error:
+            raise BuildError(f"building {self._component.name}: {error}") from error
+        return {"CGO_ENABLED": "1", **debian.library_environment(root)}
+
     def _build(self, programs: dict[str, str], progress: Progress) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         for left in self._folder.glob(f"{_TEMPORARY}*"):  # of runs that were killed: we hold the lock
             shutil.rmtree(left)
         self._log.parent.mkdir(parents=True, exist_ok=True)
         packages = list(programs.values())
-        with self._log.open("w") as log, tempfile.TemporaryDirectory(
-            prefix=_TEMPORARY, dir=self._folder
-        ) as temporary:
+        with (
+            self._log.open("w") as log,
+            tempfile.TemporaryDirectory(prefix=_TEMPORARY, dir=self._folder) as temporary,
+        ):
             total = self._stale(packages, progress, log)
-            done = 0
-            for _ in self._run(["build", "-v", "-o", f"{temporary}/", *self._flags(), *packages], log, progress):
-                done += 1
+            build = ["build", "-v", "-o", f"{temporary}/", *self._flags(), *packages]
+            for done, _ in enumerate(self._run(build, log, progress), 1):
                 progress.show("compiling package" if done < total else "linking", min(done, total), total)
             for program, package in programs.items():
                 (Path(temporary) / _default_name(package)).rename(self._folder / program)
@@ -139,7 +152,9 @@ class _Build:
     def _stale(self, packages: list[str], progress: Progress, log: IO[str]) -> int:
         """How many packages Go's own cache lacks; downloads the modules on the way."""
         form = "{{if .Stale}}stale{{end}}"
-        modules = sum("/go.mod " not in line for line in (self._component.module / "go.sum").open())
+        modules = sum(
+            "/go.mod " not in line for line in (self._component.module / "go.sum").read_text().splitlines()
+        )
         downloaded = stale = 0
         for line in self._run(["list", "-deps", "-f", form, *self._flags(), *packages], log, progress):
             if line.startswith("go: downloading "):
@@ -154,11 +169,11 @@ class _Build:
         The command dies with this process and is stopped when the caller stops listening.
         """
         progress.show("looking at the packages" if arguments[0] == "list" else "compiling")
-        command = [sys.executable, "-I", "-S", folders.HERE / "tied.py", "nice", "-n", "5", self._go.command]
+        tied = [sys.executable, "-I", "-S", str(folders.HERE / "tied.py"), str(os.getpid())]
         process = subprocess.Popen(
-            [*command, *arguments],
+            [*tied, "nice", "-n", "5", self._go.command, *arguments],
             cwd=self._component.module,
-            env=toolchain.environment(),
+            env=toolchain.environment(**self._libraries()),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,7 @@ class Certificate:
 
 
 class Authority:
-    """A certificate authority whose files are in *folder*; every certificate serves and is good for clients."""
+    """A certificate authority with its files in *folder*; what it issues is good for servers and clients."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -29,6 +30,11 @@ class Authority:
         self._ca = trustme.CA(key_type=trustme.KeyType.ECDSA)
         self.certificate = folder / "ca.crt"
         self._ca.cert_pem.write_to_path(str(self.certificate))
+
+    @property
+    def bundle(self) -> str:
+        """The authority's certificate as objects of the API want it in `caBundle`."""
+        return base64.b64encode(self.certificate.read_bytes()).decode()
 
     def issue(self, user: str, *, group: str | None = None, names: tuple[str, ...] = ()) -> Certificate:
         """A certificate for *user* in *group*, valid for 127.0.0.1, localhost and *names* as a server's."""
@@ -47,7 +53,7 @@ class Authority:
         return certificate
 
     def key_pair(self, name: str) -> tuple[Path, Path]:
-        """A bare key pair, private and public file; the control plane signs service account tokens with one."""
+        """A bare key pair, private and public file: service account tokens are signed with one."""
         key = ec.generate_private_key(ec.SECP256R1())
         private, public = self._folder / f"{name}.key", self._folder / f"{name}.pub"
         private.write_bytes(

@@ -3,44 +3,40 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import functools
 import ssl
 import subprocess
-import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.testbed import (
-    accounts,
-    builds,
-    components,
-    control_plane,
-    faults,
-    folders,
-    kubeconfigs,
-    locks,
-    ports,
-    watchdog,
-)
+from tests.testbed import accounts, builds, components, control_plane, faults, kubeconfigs, ports
 from tests.testbed.api import Api, ApiError
-from tests.testbed.certificates import ADDRESS
+from tests.testbed.certificates import ADDRESS, Certificate
+from tests.testbed.metrics import MetricsApi
 from tests.testbed.nodes import FakeNodes, Nodes
 from tests.testbed.processes import Process, attempts
+from tests.testbed.runs import REPOSITORY, Run
 
-CRDS = folders.HERE.parent.parent / "deploy" / "crds"
+CRDS = REPOSITORY / "deploy" / "crds"
 READY_SECONDS = 120.0
 
 
 class Cluster:
     """etcd, kube-apiserver, kube-controller-manager, kube-scheduler and nodes, in a folder of their own.
 
-    As a context manager it is started at the beginning of the block, and gone with its folder at the end, or when
-    this process ends in whatever way. *detached* clusters stay until `watchdog.end`. Methods block; in asyncio
-    tests wrap the slow ones in `asyncio.to_thread`.
+    As a context manager it is started at the beginning of the block, and gone with its folder at the end, or
+    when this process ends in whatever way. One *detached* into a given folder stays until `watchdog.end`.
+    Methods block; in asyncio tests wrap the slow ones in `asyncio.to_thread`.
     """
+
+    folder: Path
+    """Everything is in here: keys, kubeconfigs, etcd's data, `logs/`."""
+    kubeconfig: Path
+    """The admin's."""
+    api: Api
+    """Requests as admin."""
 
     def __init__(
         self,
@@ -51,15 +47,13 @@ class Cluster:
         feature_gates: Mapping[str, bool] | None = None,
         detached: Path | None = None,
     ) -> None:
-        """*apiservers* > 1 gives several endpoints of one cluster; *feature_gates* go to the whole control plane."""
+        """*apiservers* are endpoints of the one cluster; *feature_gates* go to the whole control plane."""
         self._nodes = list(nodes)
         self._apiserver_args = list(apiserver_args)
         self._gates = dict(feature_gates or {})
         self._detached = detached
-        self._processes: dict[str, Process] = {}
         self._ports = [ports.free() for _ in range(apiservers)]
-        self._holding = contextlib.ExitStack()
-        self.folder = Path()
+        self._run: Run
 
     # ---- life
 
@@ -75,99 +69,75 @@ class Cluster:
     def start(self) -> None:
         """Start everything and wait until pods can run. Whatever fails, nothing is left running."""
         programs = builds.ensure(*(components.COMPONENTS[name] for name in components.CLUSTER))
-        self._claim_folder()
+        self._run = Run(self._detached)
+        self.folder = self._run.folder
         try:
-            self._start(programs)
+            self._issue_keys()
+            self._start_storage(programs)
+            self._start_control_plane(programs)
+            for kind in self._nodes:
+                kind.start(self)
+            if any(CRDS.glob("*.yaml")):
+                self.kubectl("apply", "--server-side", "-f", str(CRDS))
+                self.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", str(CRDS))
+            for kind in self._nodes:
+                kind.wait(self)
+            self.wait_for_service_account("default")
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        """End every process and remove the folder; nothing happens a second time."""
-        for process in self._processes.values():
-            process.kill()
-        if self._detached is not None and self.folder.name:
-            watchdog.end(self.folder)
-        self._holding.close()
+        """End every process and remove the folder; a second time does nothing."""
+        self._run.close()
 
-    def _claim_folder(self) -> None:
-        if self._detached is not None:
-            self.folder = self._detached
-            self.folder.mkdir(parents=True)
-            return
-        with locks.held(folders.runs() / "reaping.lock"):
-            _reap()
-            self.folder = Path(tempfile.mkdtemp(prefix="run-", dir=folders.runs()))
-            self._holding.enter_context(locks.held(self.folder / "alive.lock"))
-        self._holding.callback(self._watch().communicate)
-
-    def _watch(self) -> subprocess.Popen[bytes]:
-        """Start the watchdog; ending its input makes it end the run."""
-        return subprocess.Popen(
-            [sys.executable, folders.HERE / "watchdog.py", self.folder],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-
-    def _start(self, programs: Mapping[str, Path]) -> None:
-        (self.folder / "logs").mkdir()
+    def _issue_keys(self) -> None:
         self._keys = control_plane.Keys.issue(self.folder / "pki")
-        self.ca = self._keys.authority.certificate
-        self.kubeconfig = self._kubeconfig("admin", self._keys.admin)
+        self.authority = self._keys.authority
+        self.ca = self.authority.certificate
+        self.kubeconfig = self._write_kubeconfig("admin", self._keys.admin)
         context = ssl.create_default_context(cafile=str(self.ca))
         context.load_cert_chain(self._keys.admin.chain, self._keys.admin.key)
         self.api = Api(self.server, context)
-        self._holding.callback(self.api.close)
+        self._run.on_close(contextlib.closing(self.api))
 
-        etcd_port = ports.free()
-        self.add(
-            "etcd",
-            control_plane.etcd(
-                programs["etcd"], data=self.folder / "etcd", port=etcd_port, peer_port=ports.free()
-            ),
-        ).start()
-        for _ in attempts(30, "etcd", self.process("etcd"), pause=0.02):
-            if ports.listening(etcd_port):
+    def _start_storage(self, programs: Mapping[str, Path]) -> None:
+        port = ports.free()
+        command = control_plane.etcd(
+            programs["etcd"], data=self.folder / "etcd", port=port, peer_port=ports.free()
+        )
+        etcd = self.add("etcd", command).start()
+        for _ in attempts(30, "etcd to listen", etcd, pause=0.02):
+            if ports.listening(port):
                 break
-        for index, port in enumerate(self._ports):
+        for index, own_port in enumerate(self._ports):
             command = control_plane.apiserver(
                 programs["kube-apiserver"],
                 self._keys,
-                port=port,
-                etcd_port=etcd_port,
+                port=own_port,
+                etcd_port=port,
                 extra=self._apiserver_args,
                 gates=self._gates,
             )
-            self.add("kube-apiserver" if index == 0 else f"kube-apiserver-{index + 1}", command).start()
+            self.add(self._apiserver(index), command).start()
         self.wait_until_ready()
-        self.add(
-            "kube-controller-manager",
-            control_plane.controller_manager(
-                programs["kube-controller-manager"],
-                self._keys,
-                kubeconfig=self._kubeconfig("controller-manager", self._keys.controller_manager),
-                gates=self._gates,
-            ),
-        ).start()
-        self.add(
-            "kube-scheduler",
-            control_plane.scheduler(
-                programs["kube-scheduler"],
-                kubeconfig=self._kubeconfig("scheduler", self._keys.scheduler),
-                gates=self._gates,
-            ),
-        ).start()
-        for kind in self._nodes:
-            kind.start(self)
-        if CRDS.is_dir() and any(CRDS.glob("*.yaml")):
-            self.kubectl("apply", "--server-side", "-f", str(CRDS))
-            self.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", str(CRDS))
-        for kind in self._nodes:
-            kind.wait(self)
-        self.wait_for_service_account("default")
 
-    def _kubeconfig(self, name: str, user: control_plane.Certificate) -> Path:
+    def _start_control_plane(self, programs: Mapping[str, Path]) -> None:
+        command = control_plane.controller_manager(
+            programs["kube-controller-manager"],
+            self._keys,
+            kubeconfig=self._write_kubeconfig("controller-manager", self._keys.controller_manager),
+            gates=self._gates,
+        )
+        self.add("kube-controller-manager", command).start()
+        command = control_plane.scheduler(
+            programs["kube-scheduler"],
+            kubeconfig=self._write_kubeconfig("scheduler", self._keys.scheduler),
+            gates=self._gates,
+        )
+        self.add("kube-scheduler", command).start()
+
+    def _write_kubeconfig(self, name: str, user: Certificate) -> Path:
         path = self.folder / f"{name}.kubeconfig"
         return kubeconfigs.write(path, server=self.server, ca=self.ca, user=user)
 
@@ -184,13 +154,12 @@ class Cluster:
         return [f"https://{ADDRESS}:{port}" for port in self._ports]
 
     def kubectl(self, *arguments: str, stdin: str | None = None, timeout: float = 60) -> str:
-        """What kubectl prints, as admin. Raises `subprocess.CalledProcessError`, whose text has its stderr."""
+        """What kubectl prints, as admin. Raises `subprocess.CalledProcessError`, with its stderr in it."""
         done = subprocess.run(
             [builds.binary("kubectl"), *arguments],
-            env=self.environment({"KUBECONFIG": str(self.kubeconfig)}),
-            cwd=folders.HERE.parent.parent,
-            input=stdin,
-            stdin=None if stdin is not None else subprocess.DEVNULL,
+            env=self._run.environment({"KUBECONFIG": str(self.kubeconfig)}),
+            cwd=REPOSITORY,
+            input=stdin or "",
             capture_output=True,
             text=True,
             timeout=timeout,
@@ -210,8 +179,15 @@ class Cluster:
 
     def fault_proxy(self, server: str | None = None) -> faults.FaultProxy:
         """A proxy to the API server (or to one of `servers`), for a ``with`` block."""
-        certificate = self._keys.authority.issue("fault-proxy")
+        certificate = self.authority.issue("fault-proxy")
         return faults.FaultProxy(server or self.server, ca=str(self.ca), certificate=certificate)
+
+    @functools.cached_property
+    def metrics(self) -> MetricsApi:
+        """The Metrics API of this cluster, started when first asked for."""
+        running = MetricsApi(self)
+        self._run.on_close(contextlib.closing(running))
+        return running
 
     def create_namespace(self, name: str) -> None:
         """Create a namespace in which pods can be created at once."""
@@ -229,57 +205,37 @@ class Cluster:
 
     def add(self, name: str, command: Sequence[str | Path], **env: str) -> Process:
         """A process that is part of this cluster and ends with it, not started yet."""
-        process = Process(
-            name,
-            command,
-            log=self.folder / "logs" / f"{name}.log",
-            env=self.environment(env),
-            cwd=self.folder,
-        )
-        self._processes[name] = process
-        return process
+        return self._run.add(name, command, **env)
 
     def spawn(self, name: str, command: Sequence[str | Path], **env: str) -> Process:
-        """Start a service under test, e.g. ``[sys.executable, "-m", "recommender", …]``, from the repository."""
-        root = str(folders.HERE.parent.parent)
-        return self.add(name, command, **{"PYTHONPATH": root, "PYTHONUNBUFFERED": "1"} | env).start()
+        """Start a service under test, such as ``[sys.executable, "-m", "recommender", …]``."""
+        own = {"PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1"}
+        return self.add(name, command, **own | env).start()
 
     def process(self, name: str) -> Process:
-        """``etcd``, ``kube-apiserver`` (``-2`` …), ``kube-controller-manager``, ``kube-scheduler``, ``kwok``,
-        or one of `add` and `spawn`."""
-        return self._processes[name]
+        """A component or service by name.
+
+        ``etcd``, ``kube-apiserver`` (``kube-apiserver-2`` …), ``kube-controller-manager``,
+        ``kube-scheduler``, ``kwok``, or what was given to `spawn`.
+        """
+        return self._run.process(name)
 
     def logs(self, name: str) -> str:
         """All that a process has printed."""
         return self.process(name).logs()
 
     def wait_until_ready(self, seconds: float = READY_SECONDS) -> None:
-        """Wait until every API server that runs answers that it is ready."""
-        for name, server in zip(self._apiserver_names(), self.servers, strict=True):
-            process = self.process(name)
+        """Wait until every API server that runs says that it is ready."""
+        for index, server in enumerate(self.servers):
+            process = self.process(self._apiserver(index))
             if not process.running:
                 continue
             with contextlib.closing(Api(server, self.api.context)) as api:
-                for _ in attempts(seconds, f"{name} to be ready", process):
+                for _ in attempts(seconds, f"{process.name} to be ready", process):
                     with contextlib.suppress(ApiError, OSError):
                         api.raw("GET", "/readyz", headers={})
                         break
 
-    def _apiserver_names(self) -> list[str]:
-        return [name for name in self._processes if name.startswith("kube-apiserver")]
-
-    def environment(self, changes: Mapping[str, str]) -> dict[str, str]:
-        """The environment of the cluster's processes: marked, so that none of them is ever left behind."""
-        outside = {name: value for name, value in os.environ.items() if not name.startswith("KUBE")}
-        own = {watchdog.MARK: str(self.folder), "KUBECACHEDIR": str(self.folder / "kubectl"), "KUBERC": "off"}
-        return outside | own | dict(changes)
-
-
-def _reap() -> None:
-    """End the runs whose process is gone and whose watchdog was killed as well."""
-    for folder in folders.runs().glob("run-*"):
-        with contextlib.suppress(FileNotFoundError):  # its own watchdog is just removing it
-            free = locks.try_hold(folder / "alive.lock")
-            if free is not None:
-                with free:
-                    watchdog.end(folder)
+    @staticmethod
+    def _apiserver(index: int) -> str:
+        return "kube-apiserver" if index == 0 else f"kube-apiserver-{index + 1}"

@@ -28,6 +28,8 @@ class Component:
     """Name of the binary → import path of its package."""
     ldflags: str = "-s -w"
     tags: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
+    """Debian packages of C libraries to link with; without any, no C compiler is needed."""
     modules: Path = field(default=folders.HERE / "modules", repr=False)
 
     @property
@@ -76,11 +78,48 @@ COMPONENTS = {
             programs={"metrics-server": "sigs.k8s.io/metrics-server/cmd/metrics-server"},
         ),
         Component(name="helm", programs={"helm": "helm.sh/helm/v4/cmd/helm"}),
+        Component(
+            name="kubelet",
+            programs={name: f"k8s.io/kubernetes/cmd/{name}" for name in ("kubelet", "kube-proxy")},
+            ldflags=f"-s -w {_KUBERNETES_VERSION}",
+        ),
+        Component(
+            name="containerd",
+            programs={
+                name: f"github.com/containerd/containerd/v2/cmd/{name}"
+                for name in ("containerd", "containerd-shim-runc-v2", "ctr")
+            },
+            tags=(
+                *("netgo", "osusergo", "static_build", "urfave_cli_no_docs"),
+                *("no_aufs", "no_btrfs", "no_devmapper", "no_dynamic_plugins", "no_tracing", "no_zfs"),
+            ),
+        ),
+        Component(
+            name="runc",
+            programs={"runc": "github.com/opencontainers/runc"},
+            # Without seccomp it refuses every pod, since containerd asks the kernel only, which has it.
+            tags=("netgo", "osusergo", "seccomp"),
+            ldflags="-s -w -X main.version=1.5.3 -extldflags=-static",
+            libraries=("libseccomp-dev",),
+        ),
+        Component(
+            name="cni",
+            programs={
+                name: f"github.com/containernetworking/plugins/plugins/{kind}/{name}"
+                for kind, name in (("main", "bridge"), ("main", "loopback"), ("ipam", "host-local"))
+            },
+        ),
+        Component(
+            name="workloads", programs={name: f"testbed/workloads/{name}" for name in ("pause", "work")}
+        ),
     )
 }
 
 CLUSTER = ("etcd", "kwok", "control-plane")
 """What a cluster is made of, the quick ones first."""
+
+REAL_NODES = ("workloads", "cni", "runc", "metrics-server", "containerd", "kubelet")
+"""What real nodes need beyond `CLUSTER`."""
 
 
 def component_of(program: str) -> Component:

@@ -65,7 +65,8 @@ def apiserver(
         f"--etcd-servers=http://{ADDRESS}:{etcd_port}",
         f"--bind-address={ADDRESS}",
         f"--advertise-address={ADDRESS}",
-        # The Endpoints of the Service `kubernetes` may not hold a loopback address, and nobody here asks for them.
+        # The Endpoints of the Service `kubernetes` may not hold a loopback address, and nobody here asks for
+        # them.
         "--endpoint-reconciler-type=none",
         f"--secure-port={port}",
         f"--tls-cert-file={keys.server.chain}",
@@ -115,7 +116,8 @@ def _client(kubeconfig: Path) -> list[str]:
         f"--authorization-kubeconfig={kubeconfig}",
         "--leader-elect=false",
         "--secure-port=0",
-        # The default of 20 requests a second would make tests with many pods wait for the client, not the server.
+        # The default of 20 requests a second would make tests with many pods wait for the client, not the
+        # server.
         "--kube-api-qps=500",
         "--kube-api-burst=1000",
     ]

@@ -1,7 +1,7 @@
 """A proxy between a client and the API server that misbehaves as it is told.
 
-It ends TLS on both sides, so a client proves who it is with a token, not with a certificate. It runs in a thread of
-its own: a test may block, or run an event loop, as it likes.
+It ends TLS on both sides, so a client proves who it is with a token, not with a certificate. It runs in a
+thread of its own: a test may block, or run an event loop, as it likes.
 """
 
 from __future__ import annotations
@@ -172,7 +172,9 @@ class FaultProxy:
     ) -> None:
         """Answer with *status* instead of asking the API server; the body is a Status unless given."""
         if body is None:
-            reason = {403: "Forbidden", 404: "NotFound", 410: "Expired", 429: "TooManyRequests"}.get(status, "")
+            reason = {403: "Forbidden", 404: "NotFound", 410: "Expired", 429: "TooManyRequests"}.get(
+                status, ""
+            )
             body = json.dumps(
                 {
                     "kind": "Status",
@@ -327,7 +329,9 @@ class FaultProxy:
             return web.Response()
 
     async def _pass_on(self, request: web.BaseRequest, seen: Seen, act: _Act | None) -> web.StreamResponse:
-        headers = {name: value for name, value in request.headers.items() if name.lower() not in _NOT_PASSED_ON}
+        headers = {
+            name: value for name, value in request.headers.items() if name.lower() not in _NOT_PASSED_ON
+        }
         url = self._upstream.join(URL(request.raw_path, encoded=True))
         data = request.content if request.body_exists else None
         async with self._session.request(

@@ -10,6 +10,7 @@ import pytest
 
 from tests.testbed import builds, components
 from tests.testbed.cluster import Cluster
+from tests.testbed.metrics import MetricsApi
 
 _CLUSTERS = {"cluster", "own_cluster"}
 
@@ -44,6 +45,13 @@ def own_cluster() -> Iterator[Cluster]:
     """A cluster for one module only, whose components may be stopped, killed and paused."""
     with Cluster() as running:
         yield running
+
+
+@pytest.fixture
+def metrics(cluster: Cluster) -> Iterator[MetricsApi]:
+    """The Metrics API of `cluster`; usage and faults are forgotten after the test."""
+    yield cluster.metrics
+    cluster.metrics.reset()
 
 
 @pytest.fixture

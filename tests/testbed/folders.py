@@ -18,7 +18,7 @@ def cache() -> Path:
 
 
 def runs() -> Path:
-    """The folder with one sub-folder per running cluster; per user, since others may test on this machine too."""
+    """The folder with one sub-folder per running cluster; each user has his own."""
     folder = Path(tempfile.gettempdir()) / f"vpa-testbed-{os.getuid()}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder

@@ -8,9 +8,7 @@ from pathlib import Path
 from tests.testbed.certificates import Certificate
 
 
-def write(
-    path: Path, *, server: str, ca: Path, user: Certificate | Path, namespace: str = "default"
-) -> Path:
+def write(path: Path, *, server: str, ca: Path, user: Certificate | Path, namespace: str = "default") -> Path:
     """Write a kubeconfig for *server*; *user* is a client certificate or a file with a token."""
     if isinstance(user, Certificate):
         credentials = {"client-certificate": str(user.chain), "client-key": str(user.key)}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import yaml
@@ -31,7 +31,7 @@ class Nodes(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class FakeNodes:
-    """Nodes without machines, whose kubelets kwok plays by the stages in `stages/`; pods there never really run.
+    """Nodes without machines: kwok plays their kubelets, after `stages/`; pods there never really run.
 
     What README.md says of annotations makes such a kubelet misbehave.
     """
@@ -51,7 +51,7 @@ class FakeNodes:
         """Start kwok and create the nodes."""
         stages = cluster.folder / "stages.yaml"
         stages.write_text("---\n".join(json.dumps(stage) + "\n" for stage in load_stages()))
-        command = [
+        command: list[str | Path] = [
             builds.binary("kwok"),
             f"--kubeconfig={cluster.kubeconfig}",
             "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
@@ -90,7 +90,7 @@ class FakeNodes:
 
 
 def load_stages() -> list[Json]:
-    """The stages of all files in `stages/`, as kwok wants them: the files' YAML anchors are ours, not kwok's."""
+    """The stages of all files in `stages/` as kwok wants them; the YAML anchors in them are ours."""
     return [
         {"apiVersion": "kwok.x-k8s.io/v1alpha1", "kind": "Stage", "metadata": {"name": name}, "spec": spec}
         for path in sorted(STAGES.glob("*.yaml"))
@@ -107,7 +107,5 @@ def _usable(node: Json) -> bool:
 
 
 def release_leases(cluster: Cluster) -> None:
-    """Forget who held the nodes: a kwok that is started again would wait 40 s for its predecessor's leases."""
-    with contextlib.suppress(LookupError):
-        for lease in cluster.api.list("Lease", "kube-node-lease"):
-            cluster.api.delete("Lease", lease["metadata"]["name"], "kube-node-lease")
+    """Forget who held the nodes: kwok, started again, would wait 40 s for its predecessor's leases."""
+    cluster.api.delete("Lease", None, "kube-node-lease")

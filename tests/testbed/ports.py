@@ -7,8 +7,8 @@ import socket
 
 from tests.testbed.certificates import ADDRESS
 
-# Below the range from which kernels take the local ports of outgoing connections: a server that is stopped and
-# started again must not find its port taken by somebody's client.
+# Below the range from which kernels take the local ports of outgoing connections: a server that is stopped
+# and started again must not find its port taken by somebody's client.
 _FIRST, _LAST = 15_000, 31_999
 
 

@@ -1,9 +1,9 @@
 """Run a command that ends when the process that started it ends, however that happens (Linux).
 
-    python tied.py COMMAND [ARGUMENT …]
+    python tied.py PARENT COMMAND [ARGUMENT …]
 
-On Linux the kernel interrupts the command when its parent is gone, `kill -9` included. Elsewhere the command is
-merely run. The parent has to wait in the very thread that started this one: the kernel watches that thread.
+On Linux the kernel interrupts the command when the process PARENT is gone, `kill -9` included. Elsewhere it
+is merely run. The parent has to wait in the very thread that started this one: that is what is watched.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def tie(death_signal: int) -> None:
 
 
 if __name__ == "__main__":
-    parent = os.getppid()
     tie(signal.SIGINT)
-    if os.getppid() != parent:  # it died before the kernel was asked
+    if os.getppid() != int(sys.argv[1]):  # it died before the kernel was asked
         sys.exit(1)
-    os.execvp(sys.argv[1], sys.argv[1:])
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # shells let their background jobs ignore it
+    os.execvp(sys.argv[2], sys.argv[2:])

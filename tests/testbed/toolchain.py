@@ -56,7 +56,9 @@ def find(minimum: tuple[int, ...]) -> Go:
     wheel = _from_wheel()
     if wheel.version < minimum:
         wanted = ".".join(map(str, minimum))
-        raise ToolchainError(f"Go {wanted} or newer is needed, and {REQUIREMENTS.name} pins {wheel.version_line}")
+        raise ToolchainError(
+            f"Go {wanted} or newer is needed, and {REQUIREMENTS.name} pins {wheel.version_line}"
+        )
     return wheel
 
 

@@ -3,8 +3,8 @@
     python watchdog.py FOLDER
 
 waits for the end of its standard input, which the kernel closes however the process at the other end dies.
-Everything started for a run carries the run's folder in its environment (`MARK`), children included, so nothing
-needs to be written down in time, and nothing else is ever touched.
+Everything started for a run carries the run's folder in its environment (`MARK`), children included, so
+nothing needs to be written down in time, and nothing else is ever touched.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MARK = "VPA_TESTBED_RUN"
 
 def end(folder: Path) -> None:
     """Kill every process marked with *folder* and remove the folder."""
-    while found := _marked(folder):
+    while found := marked(folder):
         for process in found:
             try:
                 process.kill()
@@ -32,7 +32,8 @@ def end(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _marked(folder: Path) -> list[psutil.Process]:
+def marked(folder: Path) -> list[psutil.Process]:
+    """The live processes of *folder*, this one left out."""
     found = []
     for process in psutil.process_iter():
         try:

@@ -1,0 +1,3 @@
+module testbed/workloads
+
+go 1.26.0
