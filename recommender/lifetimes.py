@@ -130,13 +130,11 @@ class Lifetimes:
             names = list(group.rows)
             rows = np.array([group.rows[name] for name in names], dtype=np.int64)
             expired = usage.is_expired(rows, now)
-            idle = usage.sample_count[rows] == 0
-            over = [
-                name
-                for name, ended, empty in zip(names, expired, idle, strict=True)
-                if ended or (empty and name not in contributive)
-            ]
-            self._tracker.release(group, over)
+            for name, row, ended in zip(names, rows.tolist(), expired, strict=True):
+                if usage.sample_count[row] == 0 and name not in contributive:
+                    self._tracker.abandon(group, name)
+                elif ended:
+                    self._tracker.release(group, [name])
 
     def _target_exists(self, group: Group) -> bool:
         return any(not self._autoscalers.served[key].problem for key in self._autoscalers.concerned(group))

@@ -89,6 +89,7 @@ class Tracker:
         self._at: defaultdict[TargetKey, dict[GroupKey, Group]] = defaultdict(dict)
         self._loose: defaultdict[str, dict[GroupKey, Group]] = defaultdict(dict)
         self._gone: list[Tracked] = []
+        self._sink: int | None = None
 
     # Groups
 
@@ -123,13 +124,22 @@ class Tracker:
     def release(self, group: Group, containers: Iterable[str]) -> None:
         """Forget rows. Pods that still name such a container go on, with an empty row."""
         for container in containers:
-            row = group.rows.pop(container)
+            row = group.rows[container]
             if group.containers[container]:
                 self.usage.clear_rows(np.array([row]))
-                group.rows[container] = row
             else:
+                del group.rows[container]
                 self.usage.free_rows(np.array([row]))
             self.changed[group.key] = group
+
+    def abandon(self, group: Group, container: str) -> None:
+        """Forget a row though (finished) pods name it; what they may still send goes nowhere."""
+        if self._sink is None:
+            self._sink = int(self.usage.new_rows(1, 0)[0])
+        for _, instance in self.feeding(group, container):
+            self.usage.row[instance] = self._sink
+        self.usage.free_rows(np.array([group.rows.pop(container)]))
+        self.changed[group.key] = group
 
     def drop_group(self, group: Group) -> None:
         """Forget a group without pods, and its rows."""
