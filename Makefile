@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-core lint format pages bench-core lock clean
+.PHONY: demo test test-core test-cluster lint format pages bench-core lock clean
 
 $(READY): requirements.lock pyproject.toml
 	@echo "environment: installing the packages of requirements.lock into $(VENV) (a minute or two the first time)"
@@ -16,10 +16,16 @@ $(READY): requirements.lock pyproject.toml
 demo: $(READY)
 	@$(BIN)/python -m tests.demo
 
-test: lint test-core
+# The components of the test cluster (etcd, kube-apiserver …) are built while the tests without a cluster run:
+# about ten minutes the first time on two cores, into the user's cache; nothing afterwards.
+test: lint
+	$(BIN)/python -m tests
 
 test-core: $(READY)
 	$(BIN)/python -m pytest tests/core -q
+
+test-cluster: $(READY)
+	$(BIN)/python -m pytest -m "cluster or node" -q
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

@@ -1,0 +1,77 @@
+"""python -m tests: all tests, the components of the test cluster being built meanwhile (`make test`).
+
+First everything that needs no cluster, then the rest. What the build says appears when the first part is over.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.testbed import folders
+
+WITHOUT, WITH = "not cluster and not node", "cluster or node"
+
+
+def main() -> int:
+    """The first exit code that isn't 0."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "build.log"
+        started = time.monotonic()
+        with log.open("w") as output:
+            builder = subprocess.Popen(
+                [*tied(), sys.executable, "-m", "tests.testbed", "build"], stdout=output, stderr=output
+            )
+        try:
+            code, alone = pytest(WITHOUT)
+            if code:
+                return code
+            if follow(builder, log):
+                return builder.returncode
+            building = time.monotonic() - started
+            code, together = pytest(WITH)
+        finally:
+            builder.terminate()
+            builder.wait()
+    print(
+        f"tests without a cluster {minutes(alone)}, with a cluster {minutes(together)}; "
+        f"components ready after {minutes(building)}"
+    )
+    return code
+
+
+def pytest(markers: str) -> tuple[int, float]:
+    """Run the tests that a marker expression selects: exit code and seconds."""
+    started = time.monotonic()
+    command = [sys.executable, "-m", "pytest", "-q", "-m", markers, "--durations=5"]
+    return subprocess.run(command, check=False).returncode, time.monotonic() - started
+
+
+def tied() -> list[str]:
+    """The start of a command that ends when this process does."""
+    return [sys.executable, "-I", "-S", str(folders.HERE / "tied.py"), str(os.getpid())]
+
+
+def follow(builder: subprocess.Popen[bytes], log: Path) -> int:
+    """Print what the builder says until it ends; its exit code."""
+    with log.open() as lines:
+        while True:
+            ended = builder.poll() is not None
+            for line in lines:
+                print(line, end="", flush=True)
+            if ended:
+                return builder.returncode
+            time.sleep(0.5)
+
+
+def minutes(seconds: float) -> str:
+    """E.g. ``7:05`` of 425 seconds."""
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
