@@ -61,6 +61,7 @@ class Reason(StrEnum):
     SERVER_BUSY = "ServerBusy"
     POD_GONE = "PodGone"
     POD_CHANGED = "PodChanged"
+    NEXT_PASS = "NextPass"
 
     # Something is done.
     OUTSIDE_BOUNDS = "OutsideBounds"

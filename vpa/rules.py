@@ -75,6 +75,9 @@ class Rules(flags.Group):
         "A refused resize is tried again when its target shrinks or an hour is over, and forgotten once "
         "one works."
     )
+    see_unscheduled_pods: bool = rule(
+        "Pods that have no node yet are seen: as pods that are down, and as replacements of evicted ones."
+    )
     see_oom_at_once: bool = rule(
         "An OOM kill counts when the container's state shows it, not only after its restart."
     )
@@ -195,7 +198,7 @@ class Rules(flags.Group):
         "A status write replaces only conditions that the recommender owns, and never an unseen change."
     )
     more_conditions: bool = rule(
-        "The conditions LowConfidence, FetchingHistory, Conflict and Capped are set."
+        "The conditions LowConfidence, FetchingHistory, Conflict and Capped are set, and the updater's."
     )
     wary_of_other_writers: bool = rule(
         "Who else writes recommendations of our VPAs is said, and then each is written once a minute at most."

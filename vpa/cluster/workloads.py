@@ -103,7 +103,8 @@ def record(found: Any, resource: Resource) -> Record:
     )
 
 
-def _kind_of(resource: Resource) -> type[Any]:
+def kind_of(resource: Resource) -> type[Any]:
+    """The struct that objects of a well-known kind are read into."""
     kinds: dict[str, type[Any]] = {"CronJob": CronJob, "ReplicationController": ReplicationController}
     return kinds.get(resource.kind, Workload)
 
@@ -115,7 +116,7 @@ def reflector(
     return Reflector(
         connection,
         resource,
-        kind=_kind_of(resource),
+        kind=kind_of(resource),
         project=lambda found: record(found, resource),
         namespace=namespace,
         **options,
@@ -198,7 +199,7 @@ class Workloads:
         found: Record | None
         try:
             answer = await get(
-                connection, resource, key.name, kind=_kind_of(resource), namespace=key.namespace
+                connection, resource, key.name, kind=kind_of(resource), namespace=key.namespace
             )
             found = record(answer, resource)
         except NotFound:
@@ -222,7 +223,7 @@ class Workloads:
             return []
         resource = WELL_KNOWN[kind]
         found: list[Record] = []
-        async for page in pages(self._connection, resource, kind=_kind_of(resource), namespace=namespace):
+        async for page in pages(self._connection, resource, kind=kind_of(resource), namespace=namespace):
             found += [record(item, resource) for item in page.items]
         return found
 

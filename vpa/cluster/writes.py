@@ -205,14 +205,15 @@ async def resize(
     namespace: str,
     name: str,
     body: Mapping[str, Any] | Sequence[Mapping[str, Any]],
-) -> None:
+) -> PartialObject:
     """Change the resources of a running pod: *body* is a JSON patch (a sequence) or a strategic merge patch.
 
+    Returns the pod's metadata as they are now.
     ``Forbidden`` with cause "NodeCapacity" or "UnsupportedPlatform": can never work on this node; without:
     not permitted. ``Invalid``: against the rules (QoS class, removed requests).
     """
     style: Style = "strategic" if isinstance(body, Mapping) else "json"
-    await patch(
+    return await patch(
         connection,
         PODS,
         name,
