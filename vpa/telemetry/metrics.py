@@ -8,16 +8,18 @@ arrays, since a tick observes tens of thousands of samples. They belong to one e
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from vpa.flags import show_float
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 LabelValues = tuple[str, ...]
 
@@ -137,9 +139,9 @@ class Histogram(Family):
         buckets: Sequence[float],
         registry: CollectorRegistry,
     ) -> None:
-        self._bounds = np.array(buckets, dtype=np.float64)
+        self._bounds = [float(bound) for bound in buckets]
         self._texts = [*(show_float(float(bound)) for bound in buckets), "+Inf"]
-        self._counts: dict[LabelValues, NDArray[np.int64]] = {}
+        self._counts: dict[LabelValues, list[int]] = {}
         self._sums: dict[LabelValues, float] = {}
         super().__init__(name, text, labels, registry=registry)
         if not self.labels:
@@ -148,15 +150,19 @@ class Histogram(Family):
     def observe(self, value: float, **labels: str) -> None:
         """Count one observation."""
         key = self._key(labels)
-        self._series(key)[np.searchsorted(self._bounds, value)] += 1
+        self._series(key)[bisect_left(self._bounds, value)] += 1
         self._sums[key] += value
 
     def observe_many(self, values: NDArray[Any], **labels: str) -> None:
         """Count all *values* (one dimension) of one label set."""
+        import numpy as np  # here, since services that observe single values never need its memory
+
         if values.size:
             key = self._key(labels)
             places = np.searchsorted(self._bounds, values)
-            self._series(key)[:] += np.bincount(places, minlength=len(self._texts))
+            series = self._series(key)
+            for place, count in enumerate(np.bincount(places, minlength=len(self._texts)).tolist()):
+                series[place] += count
             self._sums[key] += float(values.sum())
 
     @contextmanager
@@ -171,7 +177,7 @@ class Histogram(Family):
     def count(self, **labels: str) -> int:
         """Observations so far."""
         counts = self._counts.get(self._key(labels))
-        return 0 if counts is None else int(counts.sum())
+        return 0 if counts is None else sum(counts)
 
     def sum(self, **labels: str) -> float:
         """Their sum so far."""
@@ -183,17 +189,17 @@ class Histogram(Family):
         for key, counts in self._counts.items():
             labels = self._named(key)
             running = 0
-            for text, count in zip(self._texts, counts.tolist(), strict=True):
+            for text, count in zip(self._texts, counts, strict=True):
                 running += count
                 metric.add_sample(f"{self.name}_bucket", {**labels, "le": text}, running)
             metric.add_sample(f"{self.name}_sum", labels, self._sums[key])
             metric.add_sample(f"{self.name}_count", labels, running)
         yield metric
 
-    def _series(self, key: LabelValues) -> NDArray[np.int64]:
+    def _series(self, key: LabelValues) -> list[int]:
         counts = self._counts.get(key)
         if counts is None:
-            counts = self._counts[key] = np.zeros(len(self._texts), dtype=np.int64)
+            counts = self._counts[key] = [0] * len(self._texts)
             self._sums[key] = 0.0
         return counts
 
