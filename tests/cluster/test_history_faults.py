@@ -16,7 +16,7 @@ from tests.testbed import history_world as world
 from tests.testbed.history_loads import Load, at_once, load
 from tests.testbed.prometheus import Prometheus
 from tests.testbed.prometheus_proxy import Answer, Asked, PrometheusProxy
-from vpa.metrics.history.loading import Progress
+from vpa.metrics.history.loading import HistoryError, Progress
 from vpa.metrics.history.planning import Limits, Target
 from vpa.metrics.prometheus import errors
 from vpa.metrics.prometheus.access import Access, AccessError
@@ -373,6 +373,22 @@ async def test_owner_metrics_that_cannot_be_had_leave_labels_and_names(
             found = await load(client, history_now)
     assert sorted(found.loaded()["web"].pods.values()) == ["cluster", "cluster", "name", "name", "name"]
     assert any("403" in problem for problem in found.progress.problems)
+
+
+async def test_under_upstream_the_first_error_voids_everything(
+    prometheus: Prometheus, history_now: float
+) -> None:
+    def no_memory(asked: Asked) -> Answer | None:
+        return (503, {}, b"no") if "memory" in asked.form["query"] else None
+
+    flags = ("--compatibility=upstream", "--history-preset=cadvisor")
+    with PrometheusProxy(prometheus.url, before=no_memory) as proxy:
+        async with client_of(proxy.url) as client:
+            with pytest.raises(
+                HistoryError,
+                match="cannot get usage history: cannot get timeseries for memory: Prometheus query",
+            ):
+                await load(client, history_now, *flags)
 
 
 async def test_a_load_that_is_cancelled_leaves_nothing_behind(

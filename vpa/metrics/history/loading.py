@@ -31,6 +31,9 @@ EMPTY_TRIES = 3
 """An answer without any series is asked for so often where the cluster has pods: a Prometheus that is just
 starting, or a proxy that hides an error, looks like that."""
 
+MOST_PROBLEMS = 20
+"""So many different errors are kept."""
+
 Deliver = Callable[[HistoryBatch], Awaitable[None]]
 
 
@@ -161,10 +164,9 @@ class _Run:
         try:
             async with asyncio.TaskGroup() as tasks:
                 for piece in [one for group in self.groups for one in group.newest + group.older]:
-                    tasks.create_task(self._fetch(self._group_of(piece), piece))
-        except* PrometheusError as errors:
-            first = errors.exceptions[0]
-            raise HistoryError(f"cannot get usage history: {first}") from None
+                    tasks.create_task(self._fetch_or_fail(piece))
+        except* HistoryError as errors:
+            raise errors.exceptions[0] from None
         if self.progress.counts.nameless:
             raise HistoryError("cannot get usage history: cannot get container ID from labels of a series")
         try:
@@ -176,8 +178,13 @@ class _Run:
         for group in self.groups:
             await self._hand_over(group, COMPLETE)
 
-    def _group_of(self, piece: Piece) -> _Group:
-        return next(one for one in self.groups if piece in one.newest or piece in one.older)
+    async def _fetch_or_fail(self, piece: Piece) -> None:
+        group = next(one for one in self.groups if piece in one.newest or piece in one.older)
+        try:
+            await self._fetch(group, piece)
+        except PrometheusError as error:
+            text = f"cannot get usage history: cannot get timeseries for {piece.resource}: {error}"
+            raise HistoryError(text) from None
 
     async def _once(self) -> None:
         """One pass over all that is missing; errors leave their piece for the next pass."""
@@ -252,8 +259,10 @@ class _Run:
                 pieces.remove(piece)
 
     def _problem(self, error: PrometheusError) -> None:
-        if str(error) not in self.progress.problems[-8:]:
-            self.progress.problems.append(str(error))
+        problems = self.progress.problems
+        if str(error) not in problems:
+            problems.append(str(error))
+            del problems[:-MOST_PROBLEMS]
 
     async def _after(self, group: _Group) -> None:
         """Hand over what has become ready."""
