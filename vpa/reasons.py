@@ -52,6 +52,7 @@ class Reason(StrEnum):
     RESIZE_REFUSED = "ResizeRefused"
     QOS_WOULD_CHANGE = "QoSWouldChange"
     EVICTION_REFUSED = "EvictionRefused"
+    NO_SIZE_FITS = "NoSizeFits"
     NO_NODE_FITS = "NoNodeFits"
     QUOTA_EXCEEDED = "QuotaExceeded"
     LIMIT_BELOW_USAGE = "LimitBelowUsage"
@@ -62,6 +63,12 @@ class Reason(StrEnum):
     POD_GONE = "PodGone"
     POD_CHANGED = "PodChanged"
     NEXT_PASS = "NextPass"
+
+    # Nothing is done to a new pod, because it must not wait.
+    NOT_SYNCED = "NotSynced"
+    OWNER_UNKNOWN = "OwnerUnknown"
+    UNREADABLE = "Unreadable"
+    INTERNAL_ERROR = "InternalError"
 
     # Something is done.
     OUTSIDE_BOUNDS = "OutsideBounds"

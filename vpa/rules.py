@@ -157,6 +157,9 @@ class Rules(flags.Group):
     one_policy_per_container: bool = rule(
         "A VPA with two policies for one container is refused, or warned of if it was so before."
     )
+    proper_answers: bool = rule(
+        "Calls of the webhook that are no admission reviews are answered with HTTP errors, not with 200."
+    )
 
     # Recommender: history
     history_by_controller: bool = rule(
