@@ -1,6 +1,6 @@
 """python -m tests: all tests, the components of the test cluster being built meanwhile (`make test`).
 
-First everything that needs no cluster, then the rest. What the build says appears when the first part is over.
+First everything that needs no cluster, then the rest. The build's words appear when the first part is over.
 """
 
 from __future__ import annotations
