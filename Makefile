@@ -25,7 +25,7 @@ test-core: $(READY)
 	$(BIN)/python -m pytest tests/core -q
 
 test-cluster: $(READY)
-	$(BIN)/python -m pytest -m "cluster or node" -q
+	$(BIN)/python -m pytest -m "cluster or node or prometheus or builds" -q
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

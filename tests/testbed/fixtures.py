@@ -13,6 +13,17 @@ from tests.testbed.cluster import Cluster
 from tests.testbed.metrics import MetricsApi
 
 _CLUSTERS = {"cluster", "own_cluster"}
+_NEEDS = {"cluster": components.CLUSTER, "prometheus": ("prometheus", "trickster")}
+"""Which components the tests of a marker need, beside those that its marker `builds` names."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`python -m tests` builds ahead by it."""
+    parser.addoption(
+        "--build",
+        action="store_true",
+        help="build what the selected tests need; together with --collect-only",
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -25,12 +36,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Build what is missing before the first test starts its clock, and visibly."""
-    if not session.config.option.collectonly and any(
-        item.get_closest_marker("cluster") for item in session.items
-    ):
-        capture = session.config.pluginmanager.getplugin("capturemanager")
-        with capture.global_and_fixture_disabled():
-            builds.ensure(*(components.COMPONENTS[name] for name in components.CLUSTER))
+    if session.config.option.collectonly and not session.config.option.build:
+        return
+    needed = {name: None for item in session.items for name in _components(item)}
+    capture = session.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        builds.ensure(*(components.COMPONENTS[name] for name in needed))
+
+
+def _components(item: pytest.Item) -> Iterator[str]:
+    for marker in item.iter_markers():
+        yield from marker.args if marker.name == "builds" else _NEEDS.get(marker.name, ())
 
 
 @pytest.fixture(scope="session")
