@@ -20,7 +20,7 @@ from tests.testbed import builds
 from tests.testbed.cluster import Cluster
 from tests.tools.deploy_copies import CHART
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]  # helm is built on the first day
+pytestmark = [pytest.mark.cluster, pytest.mark.builds("helm")]
 
 TABLES = {
     "recommender": recommender.settings.TABLE,

@@ -25,7 +25,7 @@ from vpa.telemetry import endpoints
 from vpa.telemetry.health import Health
 from vpa.telemetry.metrics import Counter, Family, Gauge, Histogram
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]  # promtool is built on the first day
+pytestmark = [pytest.mark.cluster, pytest.mark.builds("prometheus")]
 
 ALERTS = OBSERVABILITY / "alerts.yaml"
 RULES: dict[str, dict[str, Any]] = {
