@@ -89,7 +89,7 @@ def command(
         raise typer.BadParameter(str(error)) from None
     if parsed.rest:
         raise typer.BadParameter(f"unexpected argument {parsed.rest[0]}")
-    request = _request(read(objects), parsed, _moment(now))
+    request = request_of(read(objects), parsed, _moment(now))
     if only_plan:
         _show_plan(request, output)
     else:
@@ -117,7 +117,8 @@ class Request:
     rules: Rules
 
 
-def _request(found: Objects, parsed: Parsed, now: float) -> Request:
+def request_of(found: Objects, parsed: Parsed, now: float) -> Request:
+    """What the objects and flags ask for; *parsed* is of a table with the groups of `TABLE`."""
     history = parsed.get(History)
     selection = parsed.get(settings.Selection)
     targets = tuple(one for one in targets_of(found) if selection.handles(one.namespace))
@@ -222,7 +223,7 @@ def _size(size: int) -> str:
 
 def _load(request: Request, output: str) -> None:
     try:
-        batches, progress = asyncio.run(_loaded(request))
+        batches, progress = asyncio.run(loaded(request))
     except AccessError as error:
         raise InputError(str(error)) from None
     except HistoryError as error:
@@ -239,7 +240,7 @@ def _load(request: Request, output: str) -> None:
         _show(batches)
 
 
-async def _loaded(request: Request) -> tuple[list[HistoryBatch], Progress]:
+async def loaded(request: Request) -> tuple[list[HistoryBatch], Progress]:
     """Load all; gives up when nobody answers for a while."""
     batches: list[HistoryBatch] = []
     seen = Progress()

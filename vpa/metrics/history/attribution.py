@@ -102,7 +102,12 @@ class Attribution:
             if len(fitting) == 1:
                 return Verdict((fitting[0].kind, fitting[0].name), LABELS)
             candidates = fitting or candidates
-        named = [one for one in candidates if _named_like(one.kind, one.name).fullmatch(pod)]
+        named = [
+            one
+            for one in candidates
+            if pod.startswith(one.name[: _LONGEST_BASE - 12])
+            and _named_like(one.kind, one.name).fullmatch(pod)
+        ]
         if not named:
             return UNKNOWN
         # "web" and "web-canary" both fit "web-canary-6d4cf56db6-x2x4z"; the longer name says more.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -154,11 +155,13 @@ def pods_expected(known: Mapping[tuple[str, str], float]) -> Expected:
     starts: dict[str, list[float]] = {}
     for (namespace, _), start in known.items():
         starts.setdefault(namespace, []).append(start)
+    for some in starts.values():
+        some.sort()
 
     def expected(piece: Piece) -> int:
         if piece.shard.prefixes or piece.shard.excluded or piece.shard.tail:
             return 0
         before = piece.grid.start - piece.grid.step
-        return sum(start <= before for name in piece.shard.namespaces for start in starts.get(name, ()))
+        return sum(bisect_right(starts.get(name, ()), before) for name in piece.shard.namespaces)
 
     return expected

@@ -300,12 +300,15 @@ _DELIVERED = Table(Grid(0, 0, 1))
 
 def _groups(whole: Plan, targets: tuple[Target, ...]) -> list[_Group]:
     """The shards of a plan, slices by the ends of names together, with their pieces."""
+    by_namespace: dict[str, list[Target]] = {}
+    for target in targets:
+        by_namespace.setdefault(target.namespace, []).append(target)
     groups: dict[Shard, _Group] = {}
     for piece in whole.pieces():
         shard = replace(piece.shard, tail="")
         if shard not in groups:
-            members = tuple(one for one in targets if _belongs(one, shard))
-            groups[shard] = _Group(targets=members, table=Table(whole.grid))
+            nearby = (one for name in shard.namespaces for one in by_namespace.get(name, ()))
+            groups[shard] = _Group(targets=tuple(_asked_with(shard, nearby)), table=Table(whole.grid))
         group = groups[shard]
         if piece.grid.end == whole.grid.end:
             group.newest.append(piece)
@@ -314,10 +317,10 @@ def _groups(whole: Plan, targets: tuple[Target, ...]) -> list[_Group]:
     return list(groups.values())
 
 
-def _belongs(target: Target, shard: Shard) -> bool:
-    """Whether the pods of *target* are asked for with *shard*."""
-    if target.namespace not in shard.namespaces:
-        return False
-    if shard.prefixes:
-        return target.name in shard.prefixes and target.kind in WELL_KNOWN
-    return target.kind not in WELL_KNOWN if shard.excluded else True
+def _asked_with(shard: Shard, targets: Iterable[Target]) -> Iterator[Target]:
+    """Those of *targets*, all of the shard's namespaces, whose pods are asked for with it."""
+    prefixes = frozenset(shard.prefixes)
+    for target in targets:
+        known = target.kind in WELL_KNOWN
+        if (known and target.name in prefixes) if prefixes else not (known and shard.excluded):
+            yield target
