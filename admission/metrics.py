@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client.registry import CollectorRegistry
 
-from vpa.telemetry.metrics import EXECUTION_BUCKETS, REQUEST_BUCKETS, Counter, Histogram
+from vpa.telemetry.metrics import EXECUTION_BUCKETS, REQUEST_BUCKETS, Counter, Gauge, Histogram
 
 _PREFIX = "vpa_admission_controller_"
 
@@ -31,5 +31,21 @@ class AdmissionMetrics:
             "Time spent in each step of a review.",
             ["step"],
             buckets=EXECUTION_BUCKETS,
+            registry=registry,
+        )
+        self.unchanged = Counter(
+            _PREFIX + "unchanged_pods_total",
+            "Pods that got no sizes, by the reason.",
+            ["reason"],
+            registry=registry,
+        )
+        self.certificate_expiry = Gauge(
+            _PREFIX + "certificate_expiry_timestamp_seconds",
+            "When the certificate that is served ends, in Unix seconds.",
+            registry=registry,
+        )
+        self.owner_requests = Counter(
+            _PREFIX + "owner_requests_total",
+            "Owners of pods that were not known yet and had to be asked for.",
             registry=registry,
         )
