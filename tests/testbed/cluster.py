@@ -17,6 +17,8 @@ from tests.testbed.certificates import ADDRESS, Certificate
 from tests.testbed.metrics import MetricsApi
 from tests.testbed.nodes import FakeNodes, Nodes
 from tests.testbed.processes import Process, attempts
+from tests.testbed.realnodes import network
+from tests.testbed.realnodes.network import Network
 from tests.testbed.runs import REPOSITORY, Run
 
 CRDS = REPOSITORY / "deploy" / "crds"
@@ -37,6 +39,8 @@ class Cluster:
     """The admin's."""
     api: Api
     """Requests as admin."""
+    network: Network
+    """With real nodes only: all of the cluster is in a network namespace of its own."""
 
     def __init__(
         self,
@@ -53,6 +57,7 @@ class Cluster:
         self._gates = dict(feature_gates or {})
         self._detached = detached
         self._ports = [ports.free() for _ in range(apiservers)]
+        self._separate = any(kind.real for kind in self._nodes)
         self._run: Run
 
     # ---- life
@@ -72,6 +77,8 @@ class Cluster:
         self._run = Run(self._detached)
         self.folder = self._run.folder
         try:
+            if self._separate:
+                self.network = Network(self._run)
             self._issue_keys()
             self._start_storage(programs)
             self._start_control_plane(programs)
@@ -92,7 +99,8 @@ class Cluster:
         self._run.close()
 
     def _issue_keys(self) -> None:
-        self._keys = control_plane.Keys.issue(self.folder / "pki")
+        names = (network.ADDRESS,) if self._separate else ()
+        self._keys = control_plane.Keys.issue(self.folder / "pki", *names)
         self.authority = self._keys.authority
         self.ca = self.authority.certificate
         self.kubeconfig = self._write_kubeconfig("admin", self._keys.admin)
@@ -108,7 +116,7 @@ class Cluster:
         )
         etcd = self.add("etcd", command).start()
         for _ in attempts(30, "etcd to listen", etcd, pause=0.02):
-            if ports.listening(port):
+            if self._listens(port):
                 break
         for index, own_port in enumerate(self._ports):
             command = control_plane.apiserver(
@@ -116,10 +124,12 @@ class Cluster:
                 self._keys,
                 port=own_port,
                 etcd_port=port,
+                nodes_at=network.ADDRESS if self._separate else None,
                 extra=self._apiserver_args,
                 gates=self._gates,
             )
             self.add(self._apiserver(index), command).start()
+            self.publish(own_port)
         self.wait_until_ready()
 
     def _start_control_plane(self, programs: Mapping[str, Path]) -> None:
@@ -152,6 +162,19 @@ class Cluster:
     def servers(self) -> list[str]:
         """The urls of all API servers."""
         return [f"https://{ADDRESS}:{port}" for port in self._ports]
+
+    @property
+    def inner_server(self) -> str:
+        """The API server's url for nodes and pods."""
+        return f"https://{network.ADDRESS}:{self._ports[0]}" if self._separate else self.server
+
+    def publish(self, port: int) -> None:
+        """Let tests reach what listens on *port* of the cluster's 127.0.0.1, at the same port of their own."""
+        if self._separate:
+            self.network.publish(port)
+
+    def _listens(self, port: int) -> bool:
+        return self.network.listens(port) if self._separate else ports.listening(port)
 
     def kubectl(self, *arguments: str, stdin: str | None = None, timeout: float = 60) -> str:
         """What kubectl prints, as admin. Raises `subprocess.CalledProcessError`, with its stderr in it."""
@@ -205,7 +228,8 @@ class Cluster:
 
     def add(self, name: str, command: Sequence[str | Path], **env: str) -> Process:
         """A process that is part of this cluster and ends with it, not started yet."""
-        return self._run.add(name, command, **env)
+        inside = self.network.prefix if self._separate else []
+        return self._run.add(name, [*inside, *command], **env)
 
     def spawn(self, name: str, command: Sequence[str | Path], **env: str) -> Process:
         """Start a service under test, such as ``[sys.executable, "-m", "recommender", …]``."""

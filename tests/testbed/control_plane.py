@@ -1,4 +1,4 @@
-"""The command lines of etcd and the control plane, all on 127.0.0.1."""
+"""The command lines of etcd and the control plane, on 127.0.0.1 unless there are real nodes."""
 
 from __future__ import annotations
 
@@ -21,19 +21,21 @@ class Keys:
     controller_manager: Certificate
     scheduler: Certificate
     front_proxy: Certificate
+    kubelet_client: Certificate
     tokens: tuple[Path, Path]
     """Private and public key that service account tokens are signed with."""
 
     @classmethod
-    def issue(cls, folder: Path) -> Keys:
-        """Issue everything into *folder*."""
+    def issue(cls, folder: Path, *names: str) -> Keys:
+        """Issue everything into *folder*; *names* are more names and addresses of the API server."""
         authority = Authority(folder)
         return cls(
             authority=authority,
-            server=authority.issue("kube-apiserver", names=("kubernetes.default.svc", "10.0.0.1")),
+            server=authority.issue("kube-apiserver", names=("kubernetes.default.svc", "10.0.0.1", *names)),
             admin=authority.issue("admin", group="system:masters"),
             controller_manager=authority.issue("system:kube-controller-manager"),
             scheduler=authority.issue("system:kube-scheduler"),
+            kubelet_client=authority.issue("kube-apiserver-kubelet-client", group="system:masters"),
             front_proxy=authority.issue("front-proxy"),
             tokens=authority.key_pair("service-accounts"),
         )
@@ -55,19 +57,22 @@ def etcd(program: Path, *, data: Path, port: int, peer_port: int) -> list[str | 
 
 
 def apiserver(
-    program: Path, keys: Keys, *, port: int, etcd_port: int, extra: Sequence[str], gates: Mapping[str, bool]
+    program: Path,
+    keys: Keys,
+    *,
+    port: int,
+    etcd_port: int,
+    nodes_at: str | None = None,
+    extra: Sequence[str],
+    gates: Mapping[str, bool],
 ) -> list[str | Path]:
-    """kube-apiserver with RBAC and the aggregator."""
+    """kube-apiserver with RBAC and the aggregator; real nodes reach it at the address *nodes_at*."""
     ca = keys.authority.certificate
     private, public = keys.tokens
     return [
         program,
         f"--etcd-servers=http://{ADDRESS}:{etcd_port}",
-        f"--bind-address={ADDRESS}",
-        f"--advertise-address={ADDRESS}",
-        # The Endpoints of the Service `kubernetes` may not hold a loopback address, and nobody here asks for
-        # them.
-        "--endpoint-reconciler-type=none",
+        *(_alone() if nodes_at is None else _with_nodes(keys, nodes_at)),
         f"--secure-port={port}",
         f"--tls-cert-file={keys.server.chain}",
         f"--tls-private-key-file={keys.server.key}",
@@ -82,11 +87,35 @@ def apiserver(
         "--requestheader-username-headers=X-Remote-User",
         f"--proxy-client-cert-file={keys.front_proxy.chain}",
         f"--proxy-client-key-file={keys.front_proxy.key}",
-        "--authorization-mode=RBAC",
         f"--service-cluster-ip-range={SERVICE_RANGE}",
         "--allow-privileged=true",
         *_gates(gates),
         *extra,
+    ]
+
+
+def _alone() -> list[str]:
+    return [
+        f"--bind-address={ADDRESS}",
+        f"--advertise-address={ADDRESS}",
+        # The Endpoints of the Service `kubernetes` may not hold a loopback address, and nobody here asks for
+        # them.
+        "--endpoint-reconciler-type=none",
+        "--authorization-mode=RBAC",
+    ]
+
+
+def _with_nodes(keys: Keys, address: str) -> list[str]:
+    return [
+        "--bind-address=0.0.0.0",
+        f"--advertise-address={address}",
+        "--authorization-mode=Node,RBAC",
+        # It is on the network of the pods, but not behind a kube-proxy.
+        "--enable-aggregator-routing=true",
+        f"--kubelet-client-certificate={keys.kubelet_client.chain}",
+        f"--kubelet-client-key={keys.kubelet_client.key}",
+        f"--kubelet-certificate-authority={keys.authority.certificate}",
+        "--kubelet-preferred-address-types=InternalIP",
     ]
 
 
@@ -100,6 +129,7 @@ def controller_manager(
         "--use-service-account-credentials=true",
         f"--service-account-private-key-file={keys.tokens[0]}",
         f"--root-ca-file={keys.authority.certificate}",
+        f"--flex-volume-plugin-dir={keys.authority.certificate.parent}/no-plugins",
         *_gates(gates),
     ]
 

@@ -22,6 +22,10 @@ STAGES = folders.HERE / "stages"
 class Nodes(Protocol):
     """Some nodes of one kind. All are started before any is waited for."""
 
+    @property
+    def real(self) -> bool:
+        """Whether they are machines, which need a network of the cluster's own."""
+
     def start(self, cluster: Cluster) -> None:
         """Start what plays or is the nodes, on a control plane that answers."""
 
@@ -41,6 +45,7 @@ class FakeNodes:
     memory: str = "64Gi"
     pods: int = 500
     prefix: str = "fake"
+    real: bool = False
 
     @property
     def names(self) -> list[str]:
@@ -67,7 +72,7 @@ class FakeNodes:
         """Return when kwok has made the nodes Ready and the scheduler may use them."""
         wanted = set(self.names)
         for _ in attempts(60, f"nodes {self.prefix}-* to be Ready", cluster.process("kwok")):
-            wanted -= {node["metadata"]["name"] for node in cluster.api.list("Node") if _usable(node)}
+            wanted -= {node["metadata"]["name"] for node in cluster.api.list("Node") if usable(node)}
             if not wanted:
                 return
 
@@ -98,7 +103,8 @@ def load_stages() -> list[Json]:
     ]
 
 
-def _usable(node: Json) -> bool:
+def usable(node: Json) -> bool:
+    """Whether it is Ready and the scheduler may use it."""
     ready = any(
         condition["type"] == "Ready" and condition["status"] == "True"
         for condition in node["status"].get("conditions", ())

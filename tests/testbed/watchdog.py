@@ -13,15 +13,18 @@ import os
 import shutil
 import signal
 import sys
+import time
 from pathlib import Path
 
 import psutil
 
 MARK = "VPA_TESTBED_RUN"
+CGROUPS = "cgroups"
+"""A file in the run's folder with the control groups that belong to it, one a line."""
 
 
 def end(folder: Path) -> None:
-    """Kill every process marked with *folder* and remove the folder."""
+    """Kill every process marked with *folder*; remove its control groups and the folder."""
     while found := marked(folder):
         for process in found:
             try:
@@ -29,7 +32,23 @@ def end(folder: Path) -> None:
             except psutil.NoSuchProcess:
                 continue
         psutil.wait_procs(found, timeout=10)
+    note = folder / CGROUPS
+    for line in note.read_text().splitlines() if note.exists() else ():
+        _remove_group(Path(line))
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_group(group: Path) -> None:
+    """Remove a control group and those inside it; the last processes may still be on their way out."""
+    for _ in range(100):
+        for inner in sorted(group.glob("**/"), reverse=True):
+            try:
+                inner.rmdir()
+            except OSError:
+                continue
+        if not group.exists():
+            return
+        time.sleep(0.05)
 
 
 def marked(folder: Path) -> list[psutil.Process]:

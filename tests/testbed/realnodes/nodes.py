@@ -1,0 +1,98 @@
+"""Real nodes as a kind of nodes of a cluster, with the real metrics-server beside them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.testbed import builds, components, debian, nodes
+from tests.testbed.processes import ProcessError, attempts
+from tests.testbed.realnodes import images, metrics_server, requirements
+from tests.testbed.realnodes.boxes import Node, Programs, Size, Surroundings
+
+if TYPE_CHECKING:
+    from tests.testbed.cluster import Cluster
+
+READY_SECONDS = 120.0
+
+_NFT_PACKAGES = (
+    *("libbsd0", "libedit2", "libgmp10", "libjansson4", "libmd0", "libmnl0"),
+    *("libnftables1", "libnftnl11", "libxtables12", "nftables"),
+)
+
+
+class RealNodes:
+    """Nodes ``node-1`` … of the *sizes*, in the order in which they are given."""
+
+    real = True
+
+    def __init__(self, sizes: Sequence[Size] = (Size(), Size()), *, archives: Sequence[Path] = ()) -> None:
+        """*archives* are more images, imported before the nodes are Ready."""
+        self._sizes = list(sizes)
+        self._archives = list(archives)
+        self.nodes: list[Node] = []
+
+    def start(self, cluster: Cluster) -> None:
+        """Start the nodes and metrics-server. Raises `ProcessError` where the machine can't."""
+        reason = requirements.obstacle()
+        if reason is not None:
+            raise ProcessError(reason)
+        built = builds.ensure(*(components.COMPONENTS[name] for name in components.REAL_NODES))
+        around = Surroundings(
+            network=cluster.network,
+            authority=cluster.authority,
+            server=cluster.inner_server,
+            programs=Programs(
+                kubelet=built["kubelet"],
+                kube_proxy=built["kube-proxy"],
+                containerd=built["containerd"],
+                runc=built["runc"],
+                cni=built["bridge"].parent,
+                nft=_nft(cluster.folder / "bin"),
+            ),
+            images=(images.basic(), *self._archives),
+            count=len(self._sizes),
+        )
+        for index, size in enumerate(self._sizes, 1):
+            self.nodes.append(Node(f"node-{index}", index, size, around))
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(Node.start, self.nodes))
+        metrics_server.start(cluster, built["metrics-server"])
+
+    def wait(self, cluster: Cluster) -> None:
+        """Return when every node is Ready and the scheduler may use it."""
+        self.wait_for(cluster, *self.nodes)
+
+    def wait_for(self, cluster: Cluster, *which: Node) -> None:
+        """The same for some of them, after they were started again."""
+        wanted = {node.name for node in which}
+        processes = [node.process for node in which]
+        for _ in attempts(READY_SECONDS, f"{', '.join(sorted(wanted))} to be Ready", *processes):
+            wanted -= {node["metadata"]["name"] for node in cluster.api.list("Node") if nodes.usable(node)}
+            if not wanted:
+                return
+
+    def load(self, archive: Path) -> None:
+        """Import the images of *archive* on all nodes."""
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda node: node.load(archive), self.nodes))
+
+    def __getitem__(self, name: str) -> Node:
+        return next(node for node in self.nodes if node.name == name)
+
+
+def _nft(folder: Path) -> Path:
+    """A folder with the program nft, which kube-proxy runs: the machine's own, or Debian's, not installed."""
+    installed = shutil.which("nft")
+    if installed:
+        return Path(installed).parent
+    root = debian.unpacked(*_NFT_PACKAGES)
+    libraries = next(root.glob("usr/lib/*/libnftables.so.1")).parent
+    folder.mkdir()
+    script = folder / "nft"
+    script.write_text(f'#!/bin/sh\nLD_LIBRARY_PATH={libraries} exec {root}/usr/sbin/nft "$@"\n')
+    script.chmod(0o755)
+    return folder
