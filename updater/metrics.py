@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from prometheus_client.registry import CollectorRegistry
 
 from vpa.telemetry.metrics import EXECUTION_BUCKETS, Counter, Gauge, Histogram
@@ -72,3 +74,75 @@ class UpdaterMetrics:
         for gauge in (self.updatable, self.with_updatable, self.with_updated):
             for size in SIZES:
                 gauge.set(0, vpa_size_log2=size)
+
+
+class OwnMetrics:
+    """What upstream does not count."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.pods = Gauge(
+            _PREFIX + "pods",
+            "Pods by what the last pass decided: resize, evict or none, and why.",
+            ["action", "reason"],
+            registry=registry,
+        )
+        self.refusals = Counter(
+            _PREFIX + "refusals_total",
+            "Evictions and resizes that the API server did not take, by what its answer means.",
+            ["action", "reason"],
+            registry=registry,
+        )
+        self.withdrawn = Counter(
+            _PREFIX + "withdrawn_total",
+            "Evictions and resizes that were planned and not sent after all, by reason.",
+            ["action", "reason"],
+            registry=registry,
+        )
+        self.replacements = Counter(
+            _PREFIX + "replacements_total",
+            "New pods in place of evicted ones, by whether they came with their target.",
+            ["carries_target"],
+            registry=registry,
+        )
+        self.breakers = Gauge(
+            _PREFIX + "loop_breakers_open",
+            "VPAs whose pods are not evicted because replacements came without their target; cluster: all.",
+            ["scope"],
+            registry=registry,
+        )
+        self.available = Gauge(
+            _PREFIX + "rule_available",
+            "1 where the permission or API that a rule needs is there, else 0.",
+            ["rule"],
+            registry=registry,
+        )
+        self.condition_writes = Counter(
+            _PREFIX + "condition_writes_total",
+            "Writes of conditions of VPAs.",
+            ["result"],
+            registry=registry,
+        )
+
+
+class AllMetrics:
+    """All families, registered."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.loop = UpdaterMetrics(registry)
+        self.own = OwnMetrics(registry)
+        self.named: set[tuple[str, str]] = set()
+        """VPAs that have series of their own, by namespace and name."""
+
+    def forget(self, vpas: Container[tuple[str, str]]) -> None:
+        """Drop the series of all VPAs but these."""
+        loop = self.loop
+        for key in [key for key in self.named if key not in vpas]:
+            self.named.discard(key)
+            for family in (
+                loop.evicted,
+                loop.failed_evictions,
+                loop.updated,
+                loop.failed_updates,
+                loop.infeasible_skips,
+            ):
+                family.forget(vpa_namespace=key[0], vpa_name=key[1])
