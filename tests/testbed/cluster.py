@@ -169,7 +169,7 @@ class Cluster:
         return f"https://{network.ADDRESS}:{self._ports[0]}" if self._separate else self.server
 
     def publish(self, port: int) -> None:
-        """Let tests reach what listens on *port* of the cluster's 127.0.0.1, at the same port of their own."""
+        """Let tests reach what listens on *port* of the cluster's 127.0.0.1 at that port of their own."""
         if self._separate:
             self.network.publish(port)
 
@@ -243,6 +243,10 @@ class Cluster:
         ``kube-scheduler``, ``kwok``, or what was given to `spawn`.
         """
         return self._run.process(name)
+
+    def processes(self) -> list[Process]:
+        """All components and services."""
+        return self._run.processes()
 
     def logs(self, name: str) -> str:
         """All that a process has printed."""

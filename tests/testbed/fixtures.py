@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from uuid import uuid4
 
 import pytest
@@ -12,6 +12,7 @@ from tests.testbed import builds, components
 from tests.testbed.cluster import Cluster
 from tests.testbed.metrics import MetricsApi
 
+_BEGUN = pytest.StashKey[float]()
 _CLUSTERS = {"cluster", "own_cluster"}
 _NEEDS = {"cluster": components.CLUSTER, "prometheus": ("prometheus", "trickster")}
 """Which components the tests of a marker need, beside those that its marker `builds` names."""
@@ -42,6 +43,22 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     capture = session.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():
         builds.ensure(*(components.COMPONENTS[name] for name in needed))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure comes with the last words of the services that were started for the test."""
+    report = yield
+    begun = item.stash.setdefault(_BEGUN, call.start)
+    if report.failed:
+        for running in getattr(item, "funcargs", {}).values():
+            if isinstance(running, Cluster):
+                for process in running.processes():
+                    if process.started_at >= begun and not process.name.startswith(("etcd", "kube-", "kwok")):
+                        report.sections.append((f"log of {process.name}", process.tail(30)))
+    return report
 
 
 def _components(item: pytest.Item) -> Iterator[str]:

@@ -34,6 +34,8 @@ class Process:
         self._env = dict(env)
         self._cwd = cwd
         self._process: subprocess.Popen[bytes] | None = None
+        self.started_at = 0.0
+        """`time.time` of the latest start."""
 
     def __enter__(self) -> Self:
         return self
@@ -62,6 +64,7 @@ class Process:
         """Start it; the log is continued."""
         if self.running:
             raise ProcessError(f"{self.name} runs already")
+        self.started_at = time.time()
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 self.command,

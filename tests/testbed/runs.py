@@ -62,6 +62,10 @@ class Run:
         """The process that was added under *name*."""
         return self._processes[name]
 
+    def processes(self) -> list[Process]:
+        """All that were added."""
+        return list(self._processes.values())
+
     def environment(self, changes: Mapping[str, str]) -> dict[str, str]:
         """The environment of the run's processes; its mark is how they are found at the end."""
         outside = {name: value for name, value in os.environ.items() if not name.startswith("KUBE")}
