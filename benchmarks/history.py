@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,9 @@ from typing import Any
 import numpy as np
 import psutil
 
-from tests.testbed import folders, traces
+from tests.testbed import builds, folders, ports, traces
+from tests.testbed.cluster import Cluster
+from tests.testbed.processes import attempts
 from tests.testbed.prometheus import Prometheus, Series, Trickster, backfill
 from vpa.metrics.history.batches import COMPLETE, HistoryBatch
 from vpa.metrics.history.grids import history_grid
@@ -191,6 +194,60 @@ def _in_a_process(url: str, count: int, step: int) -> dict[str, Any]:
     return found
 
 
+def upstream(url: str) -> dict[str, Any]:
+    """Upstream's recommender on the same Prometheus, from its start to the end of its first tick.
+
+    It needs a flag for each name that its defaults get wrong, and a range for the pod labels.
+    """
+    address = f"127.0.0.1:{ports.free()}"
+    with Cluster(nodes=()) as cluster:
+        account = cluster.service_account("kube-system", "vpa-recommender")
+        account.grant([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}])
+        command = [
+            str(builds.binary("upstream-recommender")),
+            f"--kubeconfig={account.kubeconfig}",
+            f"--address={address}",
+            "--recommender-interval=1s",
+            "--storage=prometheus",
+            f"--prometheus-address={url}",
+            "--prometheus-cadvisor-job-name=kubelet",
+            "--container-pod-name-label=pod",
+            "--container-name-label=container",
+            "--metric-for-pod-labels=kube_pod_labels[8d]",
+            "--pod-label-prefix=label_",
+            "--pod-namespace-label=namespace",
+            "--pod-name-label=pod",
+        ]
+        start = time.perf_counter()
+        with cluster.spawn("upstream-recommender", command) as service:
+            for _ in attempts(600, "upstream's first tick", service):
+                if 'execution_latency_seconds_count{step="total"}' in _metrics(address):
+                    break
+            wall = time.perf_counter() - start - 1
+            process = psutil.Process(service.pid)
+            used = process.cpu_times()
+            status = Path(f"/proc/{service.pid}/status").read_text(encoding="ascii")
+            peak = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
+            failed = "Cannot get cluster history" in service.logs()
+    return {
+        "run": "upstream 1.8",
+        "wall_s": round(wall, 2),
+        "cpu_s": round(used.user + used.system, 2),
+        "peak_mib": round(peak / 1024),
+        "failed": failed,
+    }
+
+
+def _metrics(address: str) -> str:
+    """What a service says of itself; nothing as long as it does not listen."""
+    try:
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as answer:
+            text: str = answer.read().decode()
+            return text
+    except OSError:
+        return ""
+
+
 def main() -> None:
     """Make the data, start the servers, load, print."""
     parser = argparse.ArgumentParser(
@@ -200,6 +257,9 @@ def main() -> None:
     parser.add_argument("--step", type=int, default=3600, help="resolution of history in seconds")
     parser.add_argument("--scrape", type=int, default=600, help="distance of stored samples in seconds")
     parser.add_argument("--through-trickster", action="store_true")
+    parser.add_argument(
+        "--beside-upstream", action="store_true", help="its recommender too (builds a cluster)"
+    )
     parser.add_argument("--url", help="load from here and print; no servers are started")
     options = parser.parse_args()
     if options.url:
@@ -211,6 +271,8 @@ def main() -> None:
         (folder / "data").symlink_to(blocks)
         prometheus = stack.enter_context(Prometheus(folder))
         url = prometheus.url
+        if options.beside_upstream:
+            print(json.dumps(upstream(url)), flush=True)
         runs = ["directly", "again"]
         if options.through_trickster:
             backend = {"max_object_size_bytes": 64 << 20}
