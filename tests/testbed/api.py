@@ -11,8 +11,6 @@ import urllib.parse
 from dataclasses import dataclass
 from typing import Any
 
-from tests.testbed.processes import attempts
-
 Json = dict[str, Any]
 
 PATCHES = {
@@ -189,11 +187,3 @@ class Api:
                             ),
                         )
         self._resources = found
-
-
-def wait_for_kind(api: Api, kind: str, seconds: float = 30.0) -> None:
-    """Wait until *kind*, of a definition that was just created, is served."""
-    for _ in attempts(seconds, f"kind {kind} to be served"):
-        with contextlib.suppress(LookupError):
-            api.path(kind)
-            return
