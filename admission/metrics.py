@@ -39,9 +39,9 @@ class AdmissionMetrics:
             ["reason"],
             registry=registry,
         )
-        self.certificate_expiry = Gauge(
-            _PREFIX + "certificate_expiry_timestamp_seconds",
-            "When the certificate that is served ends, in Unix seconds.",
+        self.in_flight = Gauge(
+            _PREFIX + "reviews_in_flight",
+            "Reviews that are being answered.",
             registry=registry,
         )
         self.owner_requests = Counter(
