@@ -200,11 +200,11 @@ async def test_a_workload_that_prometheus_knows_nothing_of_is_said_to_have_no_hi
 
 async def test_present_usage_is_that_of_the_newest_scrapes(client: Client, history_now: float) -> None:
     source = PrometheusUsage(client=client, names=Names(), rules=preset("safe"))
-    usage = await source.poll(history_now + 15)
+    usage = await source.poll(history_now + 75)
     assert set(zip(usage.pods, usage.containers, strict=True)) == {
         (pod.name, container) for pod in world.PODS if pod.live for container in pod.containers
     }
-    assert set(usage.times.tolist()) == {int(history_now) // 60 * 60 * 10**9}
+    assert set(usage.times.tolist()) == {(int(history_now) // 60 + 1) * 60 * 10**9}
     entry = usage.pods.index("db-0")
     _, cores, memory = usage_of("db-0", "app", history_now)
     assert usage.cpu[entry] == pytest.approx(1000 * cores[-1], abs=2)
@@ -213,4 +213,4 @@ async def test_present_usage_is_that_of_the_newest_scrapes(client: Client, histo
 
 async def test_present_usage_of_one_namespace(client: Client, history_now: float) -> None:
     source = PrometheusUsage(client=client, names=Names(), rules=preset("safe"), namespace="other")
-    assert set((await source.poll(history_now + 15)).namespaces) == {"other"}
+    assert set((await source.poll(history_now + 75)).namespaces) == {"other"}

@@ -142,7 +142,7 @@ def usage(pod: Pod, container: str, now: float) -> tuple[np.ndarray, np.ndarray,
 
 
 def series(now: float) -> Iterator[Series]:
-    """All series, those of one metric together; *now* is a multiple of `SCRAPE`."""
+    """All series, those of one metric together; *now* is the time of the last scrape."""
     yield from _cpu(now)
     yield from _memory(now)
     yield from _state(now)
