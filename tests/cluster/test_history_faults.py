@@ -391,6 +391,21 @@ async def test_under_upstream_the_first_error_voids_everything(
                 await load(client, history_now, *flags)
 
 
+async def test_what_will_never_be_answered_is_given_up_and_counted(
+    prometheus: Prometheus, history_now: float
+) -> None:
+    def no_memory(asked: Asked) -> Answer | None:
+        refused = asked.path.endswith("query_range") and "memory" in asked.form["query"]
+        return (422, {}, b'{"status":"error","errorType":"execution","error":"no"}') if refused else None
+
+    with PrometheusProxy(prometheus.url, before=no_memory) as proxy:
+        async with client_of(proxy.url) as client:
+            found = await load(client, history_now)
+    assert (found.progress.lost, found.progress.waiting) == (2, 0)
+    assert found.loaded()["db"].points == {"cpu": 192, "memory": 0}
+    assert "422" in found.progress.problems[0]
+
+
 async def test_a_load_that_is_cancelled_leaves_nothing_behind(
     another_prometheus: Callable[..., Prometheus], history_now: float
 ) -> None:

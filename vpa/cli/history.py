@@ -283,6 +283,8 @@ async def loaded(request: Request) -> tuple[list[HistoryBatch], Progress]:
 def _notices(batches: list[HistoryBatch], progress: Progress) -> Iterator[str]:
     yield from progress.notes
     yield from progress.problems
+    if progress.lost:
+        yield f"{progress.lost} of {progress.pieces} queries were given up: what they ask for is missing"
     words = progress.counts.words()
     if words:
         yield f"points left out: {words}"

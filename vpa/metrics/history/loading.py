@@ -61,6 +61,8 @@ class Progress:
     done: int = 0
     waiting: int = 0
     """Pieces that failed and are asked for again."""
+    lost: int = 0
+    """Pieces that were given up, because asking again would not help; `problems` says why."""
     tries: int = 0
     counts: Counts = field(default_factory=Counts)
     doubts: Doubts = field(default_factory=Doubts)
@@ -232,6 +234,7 @@ class _Run:
                 self._problem(error)
                 if not error.transient:
                     self._forget(group, piece)
+                    self.progress.lost += 1
                 elif not isinstance(error, NoAddressError):
                     self._failed.append((group, piece))
             await self._after(group)
