@@ -81,7 +81,7 @@ class Node:
         self.groups = cgroups.Groups.make(f"{self._run.folder.name}-{name}", self._run.folder)
         self._limit(size)
         plan = self._write_plan(size)
-        inside = [sys.executable, "-I", "-S", folders.HERE / "realnodes" / "inside.py", plan]
+        inside = [sys.executable, "-I", "-S", str(folders.HERE / "realnodes" / "inside.py"), str(plan)]
         enter = [str(folder / "cgroup.procs") for folder in self.groups.folders]
         self._process = self._run.add(
             name, ["sh", "-c", _ENTER, "sh", *enter, "--", *requirements.UNSHARE, *inside]

@@ -196,7 +196,7 @@ def _mounts() -> list[tuple[str, str, str, list[str]]]:
 
 def _own_groups() -> dict[str, str]:
     """Controller (or ``name=…``) → the group of version 1 that this process is in."""
-    groups = {}
+    groups: dict[str, str] = {}
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, group = line.split(":", 2)
         groups |= dict.fromkeys(filter(None, controllers.split(",")), group)
@@ -217,8 +217,9 @@ def _parent_v2() -> Path:
     try:
         (ROOT / "cgroup.subtree_control").write_text(" ".join(f"+{controller}" for controller in NEEDED))
     except OSError as error:
+        wanted = ", ".join(NEEDED)
         raise CgroupError(
-            f"no cgroup may hand {', '.join(NEEDED)} to groups inside it, and {ROOT} cannot be made to: {error}"
+            f"no cgroup hands {wanted} on to those inside it, nor can {ROOT}: {error}"
         ) from error
     return ROOT
 

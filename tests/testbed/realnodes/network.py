@@ -91,8 +91,9 @@ class Network:
         """Let this machine reach *port* of 127.0.0.1 in here at the same port of its own 127.0.0.1."""
         if port not in self._published:
             self._published.add(port)
-            command = [sys.executable, "-I", "-S", folders.HERE / "realnodes" / "relay.py"]
-            relay = self.run.add(f"relay-{port}", [*command, str(port), self.file]).start()
+            script = str(folders.HERE / "realnodes" / "relay.py")
+            command = [sys.executable, "-I", "-S", script, str(port), str(self.file)]
+            relay = self.run.add(f"relay-{port}", command).start()
             for _ in attempts(10, f"the relay of port {port}", relay, pause=0.02):
                 if _listens(Path("/proc/self/net/tcp"), port):
                     return
