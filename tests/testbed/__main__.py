@@ -33,7 +33,12 @@ def main(arguments: list[str] | None = None) -> int:
     )
     build.set_defaults(run=_build)
     up = commands.add_parser("up", help="start a cluster that stays until `down`")
-    up.add_argument("--nodes", type=int, default=3, help="how many nodes (default: 3)")
+    up.add_argument("--nodes", type=int, default=0, help="how many real nodes, which needs root (default: 0)")
+    up.add_argument(
+        "--fake-nodes",
+        type=int,
+        help="how many nodes that kwok plays (default: 3 where there are no real ones)",
+    )
     up.set_defaults(run=_up)
     commands.add_parser("down", help="end it and remove all of it").set_defaults(run=_down)
     commands.add_parser("kubeconfig", help="print the path of its kubeconfig").set_defaults(run=_kubeconfig)
@@ -74,12 +79,24 @@ def _up(options: argparse.Namespace) -> int:
             return 1
         watchdog.end(folder)  # the machine was restarted, or it was killed
     from tests.testbed.cluster import Cluster  # half a second that the other commands need not wait
-    from tests.testbed.nodes import FakeNodes
+    from tests.testbed.nodes import FakeNodes, Nodes
+    from tests.testbed.realnodes import metrics_server, project_image
+    from tests.testbed.realnodes.boxes import Size
+    from tests.testbed.realnodes.nodes import RealNodes
 
-    cluster = Cluster(nodes=[FakeNodes(count=options.nodes)], detached=folder)
+    kinds: list[Nodes] = []
+    if options.nodes:
+        kinds.append(RealNodes([Size()] * options.nodes, archives=[project_image.archive()]))
+    fake = options.fake_nodes if options.fake_nodes is not None else 0 if kinds else 3
+    if fake:
+        kinds.append(FakeNodes(count=fake))
+    cluster = Cluster(nodes=kinds, detached=folder)
     cluster.start()
-    usage = cluster.metrics
-    usage.use(cpu=0.1, memory=64 * 2**20)
+    if options.nodes:
+        metrics_server.wait(cluster)
+    else:
+        usage = cluster.metrics
+        usage.use(cpu=0.1, memory=64 * 2**20)
     print(f"export KUBECONFIG={cluster.kubeconfig}")
     return 0
 

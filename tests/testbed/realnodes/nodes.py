@@ -32,7 +32,7 @@ class RealNodes:
     def __init__(self, sizes: Sequence[Size] = (Size(), Size()), *, archives: Sequence[Path] = ()) -> None:
         """*archives* are more images, imported before the nodes are Ready."""
         self._sizes = list(sizes)
-        self._archives = list(archives)
+        self.archives = list(archives)
         self.nodes: list[Node] = []
 
     def start(self, cluster: Cluster) -> None:
@@ -53,7 +53,7 @@ class RealNodes:
                 cni=built["bridge"].parent,
                 nft=_nft(cluster.folder / "bin"),
             ),
-            images=(images.basic(), *self._archives),
+            images=(images.basic(), *self.archives),
             count=len(self._sizes),
         )
         for index, size in enumerate(self._sizes, 1):

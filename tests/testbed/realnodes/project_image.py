@@ -46,7 +46,7 @@ _LEFT_OUT = re.compile(
 # has for those who call its methods, loaded when asked for.
 _UNUSED = re.compile(
     r"(^|/)(__pycache__|tests?)/|^bin/|^numpy/(f2py|testing|_core/(include|lib|_simd))\b|\.(pyi|pxd|pyx|c|h|a)$"
-    r"|^kubernetes/(aio/)?client/(api|models)/(?!__init__)"
+    r"|\.dist-info/RECORD$|^kubernetes/(aio/)?client/(api|models)/(?!__init__)"
 )
 
 _SHELL_FREE = {"PATH": "/opt/vpa/bin"}
