@@ -319,8 +319,9 @@ def test_settings_of_a_gate_that_is_off_are_refused(scene: Scene) -> None:
     assert refused.value.status == 422
     field = "spec.resourcePolicy.containerPolicies[0].oomBumpUpRatio"
     assert refused.value.body["message"] == (
-        'admission webhook "vpa.k8s.io" denied the request: VerticalPodAutoscaler.autoscaling.k8s.io "hamster" '
-        f"is invalid: {field}: Forbidden: not supported when feature flag PerVPAConfig is disabled"
+        'admission webhook "vpa.k8s.io" denied the request: '
+        'VerticalPodAutoscaler.autoscaling.k8s.io "hamster" is invalid: '
+        f"{field}: Forbidden: not supported when feature flag PerVPAConfig is disabled"
     )
     (cause,) = refused.value.body["details"]["causes"]
     assert cause["reason"] == "FieldValueForbidden"

@@ -184,7 +184,7 @@ class Scene:
     cluster: Cluster
     namespace: str
     peer: bool = False
-    """Is the webhook upstream's? It misses pods that come right after their ReplicaSet: they are made anew."""
+    """Is it upstream's webhook? That misses pods which come right after their ReplicaSet: we delete those."""
 
     def vpa(
         self,
