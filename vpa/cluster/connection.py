@@ -12,6 +12,7 @@ import contextlib
 import os
 import random
 import socket
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
@@ -48,6 +49,8 @@ FAILOVER_CONNECT_TIMEOUT = 1.0
 """Seconds to connect where another endpoint can be tried instead."""
 LIST_BUFFER = 2**20
 _TRANSPORT_ERRORS = (aiohttp.ClientError, HttpProcessingError, TimeoutError, OSError)
+_TLS_NEVER_GIVES_UP = sys.version_info < (3, 12, 7)
+"""Before, a connection whose end the peer does not confirm stayed open; aiohttp then aborts it."""
 _NEVER_SENT = (
     aiohttp.ClientConnectorError,
     aiohttp.ConnectionTimeoutError,
@@ -84,7 +87,9 @@ class Connection:
         self.requests: Counter[tuple[str, int]] = Counter()
         """How many requests were sent, by method and HTTP status (0: no answer)."""
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, socket_factory=_socket),
+            connector=aiohttp.TCPConnector(
+                limit=0, socket_factory=_socket, enable_cleanup_closed=_TLS_NEVER_GIVES_UP
+            ),
             cookie_jar=aiohttp.DummyCookieJar(),
             # Identity: to gzip megabytes costs the API server more than to send them.
             headers={"User-Agent": user_agent, "Accept-Encoding": "identity"},
@@ -274,6 +279,8 @@ class Connection:
                 if isinstance(error, TimeoutError):
                     self._endpoints.failed(url)
                 raise _unreachable(error, method="GET", url=url, path=path) from error
+            finally:
+                _abort(response)
 
     async def _open(
         self,
@@ -332,8 +339,25 @@ def _query_text(query: Query | None) -> str:
 
 
 def _unreachable(error: BaseException, *, method: str, url: str, path: str) -> Unreachable:
-    what = str(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)
-    return Unreachable(f"{url}: {what}", method=method, path=path, sent=not isinstance(error, _NEVER_SENT))
+    sent = not isinstance(error, _NEVER_SENT)
+    return Unreachable(f"{url}: {_what_happened(error)}", method=method, path=path, sent=sent)
+
+
+def _what_happened(error: BaseException) -> str:
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return f"its certificate is not trusted: {error.certificate_error}"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        problem = error.os_error
+        return f"cannot connect: {os.strerror(problem.errno) if problem.errno else problem}"
+    return str(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)
+
+
+def _abort(response: aiohttp.ClientResponse) -> None:
+    """Drop a connection in the middle of its answer; an orderly end of TLS would wait for a peer that may
+    be dead.
+    """
+    if response.connection is not None and response.connection.transport is not None:
+        response.connection.transport.abort()
 
 
 def _socket(address: tuple[Any, ...]) -> socket.socket:
