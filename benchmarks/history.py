@@ -172,7 +172,8 @@ async def _feed(usage: Usage, rows: dict[tuple[str, str, str], int], batch: Hist
     """The points into the banks, some thousands at a time, so that neither memory nor the loop notices."""
     numbers = [rows[one.namespace, one.controller, one.name] for one in batch.containers]
     instances = usage.new_instances(np.array(numbers, np.int64))
-    for resource_, points in (("cpu", batch.cpu), ("memory", batch.memory)):
+    peaks = batch.memory.thinned(usage.interval[numbers])
+    for resource_, points in (("cpu", batch.cpu), ("memory", peaks)):
         for start in range(0, len(points.times), PART):
             part = slice(start, start + PART)
             samples = (instances[points.index[part]], points.times[part], points.values[part])

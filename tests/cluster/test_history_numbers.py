@@ -46,7 +46,8 @@ def fed(batches: list[HistoryBatch]) -> dict[str, Any]:
             if one.name not in rows:
                 rows[one.name] = int(usage.new_rows(1, 0)[0])
         instances = usage.new_instances(np.array([rows[one.name] for one in batch.containers], np.int64))
-        cpu, memory = batch.cpu, batch.memory
+        interval = usage.interval[[rows[one.name] for one in batch.containers]]
+        cpu, memory = batch.cpu, batch.memory.thinned(interval)
         count = len(cpu.times)
         usage.add_cpu(
             instances[cpu.index],

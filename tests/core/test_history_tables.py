@@ -6,10 +6,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vpa import rules as rules_module
+from vpa.durations import Duration
 from vpa.metrics.history.amounts import millicores, sample_weight, whole_bytes
 from vpa.metrics.history.grids import Grid
 from vpa.metrics.history.planning import CPU, MEMORY
@@ -17,6 +18,8 @@ from vpa.metrics.history.tables import Part, Table, lay
 from vpa.metrics.prometheus.decoding import Labels, Matrix
 from vpa.metrics.prometheus.names import Names
 from vpa.quantities import Quantity
+from vpa.settings import Aggregation
+from vpa.usage import Usage
 
 SAFE = rules_module.preset("safe")
 UPSTREAM = rules_module.preset("upstream")
@@ -166,6 +169,50 @@ def test_batches_by_time_have_each_container_once_and_lose_nothing(cells: list[t
         (keys.index(("n", str(pod), "c")), (at + 1) * 3600 * 10**9, value * 1000) for pod, at, value in cells
     ]
     assert sorted(seen) == sorted(expected)
+
+
+@given(
+    st.lists(
+        st.lists(st.integers(0, 5) | st.integers(0, 10**9), min_size=0, max_size=60),
+        min_size=1,
+        max_size=4,
+    ),
+    st.sampled_from([1, 2, 7, 24, 100]),
+)
+@settings(deadline=None)
+def test_thinned_points_leave_the_peaks_that_all_points_leave(series: list[list[int]], hours: int) -> None:
+    grid = Grid(3600, 3600 * 60, 3600)
+    table = Table(grid)
+    samples = (
+        (of(str(pod)), [(3600.0 * (at + 1), float(value)) for at, value in enumerate(some) if value != 3])
+        for pod, some in enumerate(series)
+    )
+    table.add(MEMORY, laid(*samples, resource=MEMORY, grid=grid))
+    points = table.points(MEMORY)
+    interval = np.full(len(points.ends), hours * 3600 * 10**9)
+    outcomes = []
+    for chosen in (points, points.thinned(interval)):
+        usage = Usage(Aggregation(memory_aggregation_interval=Duration.of(hours=hours)))
+        rows = usage.new_rows(len(points.ends), 0)
+        instances = usage.new_instances(rows)
+        usage.add_memory(instances[chosen.index], chosen.times, chosen.values)
+        state = (usage.memory_time, usage.memory_peak, usage.window_end)
+        weights = np.array([usage.memory.weights(int(row)) for row in rows])
+        outcomes.append((weights, *(column[instances] for column in state)))
+    for all_points, few_points in zip(*outcomes, strict=True):
+        np.testing.assert_allclose(few_points, all_points, rtol=1e-9, atol=1e-9)
+
+
+def test_thinning_leaves_few_points_of_many() -> None:
+    grid = Grid(3600, 3600 * 192, 3600)
+    table = Table(grid)
+    random = np.random.default_rng(1)
+    series = [(of(str(n)), [(3600.0 * k, random.random() * 1e9) for k in range(1, 193)]) for n in range(10)]
+    table.add(MEMORY, laid(*series, resource=MEMORY, grid=grid))
+    points = table.points(MEMORY)
+    few = points.thinned(np.full(10, 86_400 * 10**9))
+    assert len(few.times) <= 10 * (2 * 8 + 1)
+    assert [few.of(n)[1].max() for n in range(10)] == [points.of(n)[1].max() for n in range(10)]
 
 
 @given(st.floats(0, 1e6), st.integers(0, 10**8))
