@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from dataclasses import dataclass, field
 from typing import Final
@@ -11,11 +12,13 @@ import msgspec
 from admission.choosing import DOUBTS, Chooser
 from admission.mirrors import Mirrors
 from admission.reviews import Answer, Request
-from vpa.objects.meta import decoder
+from vpa.objects.meta import ResourceList, decoder
 from vpa.objects.pods import Pod
 from vpa.reasons import Reason, Refusal
 from vpa.sizes.patches import Admission, Terms, admit
+from vpa.sizes.scaling import RESOURCES
 from vpa.telemetry import logs
+from vpa.updates.unboosting import boosted_containers, original
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +69,8 @@ class Pods:
             refusal = choice.refusal
             doubt = refusal is not None and refusal.reason in DOUBTS
             return Outcome(ERROR if doubt else SKIPPED, refusal=refusal)
+        if self._terms.rules.boosts_do_no_harm:
+            pod = before_boost(pod)
         nodes = self._mirrors.nodes
         cap_to = nodes.rooms if nodes is not None else None
         done = admit(pod, choice.vpa, self._mirrors.ranges.of(namespace), terms=self._terms, cap_to=cap_to)
@@ -73,6 +78,38 @@ class Pods:
             _tell(pod, namespace, choice.vpa.metadata.name, done)
         status = APPLIED if done.patch else SKIPPED
         return Outcome(status, Answer(patch=done.patch), done.reason)
+
+
+def before_boost(pod: Pod) -> Pod:
+    """The pod as it was before we boosted it in an earlier call: other webhooks may have us called again.
+
+    Otherwise the boost would be boosted, and it, not the owner's figure, would be taken for the original.
+    """
+    names = set(boosted_containers(pod))
+    if not names:
+        return pod
+    containers = []
+    for container in pod.spec.containers or ():
+        has = container.resources
+        if container.name in names and has is not None:
+            with contextlib.suppress(ValueError):
+                had = original(pod, container.name)
+                before = msgspec.structs.replace(
+                    has,
+                    requests=_restored(has.requests, had.requests),
+                    limits=_restored(has.limits, had.limits),
+                )
+                container = msgspec.structs.replace(container, resources=before)
+        containers.append(container)
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, containers=containers))
+
+
+def _restored(present: ResourceList | None, original: ResourceList | None) -> ResourceList | None:
+    """*original* CPU and memory among the other resources; None stays, or a patch would need the map."""
+    if present is None:
+        return None
+    others = {name: value for name, value in present.items() if name not in RESOURCES}
+    return {**others, **(original or {})}
 
 
 def _unreadable(why: str) -> Outcome:
