@@ -39,15 +39,20 @@ _SITE = f"opt/vpa/lib/{_PYTHON}/site-packages"
 _LEFT_OUT = re.compile(
     r"(^|/)(__pycache__|tests?|idlelib|tkinter|turtledemo|lib2to3|ensurepip|distutils|unittest|pydoc_data)/"
     r"|^(site-packages|config-[^/]*)/"
-    r"|^lib-dynload/(_tkinter|_test|_ctypes_test|xxlimited|nis|_dbm|_gdbm|readline|_curses|_sqlite3)"
+    r"|^lib-dynload/(_tkinter|_test|_ctypes_test|xxlimited|nis|_crypt|_dbm|_gdbm|readline|_curses|_sqlite3"
+    r"|_codecs_)"
     r"|^turtle\.py$"
 )
-# Of the dependencies: tests as well, commands, headers, and the hundreds of models that the kubernetes client
-# has for those who call its methods, loaded when asked for.
+# Of the dependencies: tests as well, commands, headers, the hundreds of models that the kubernetes client has
+# for those who call its methods, and all languages that pygments can colour but the one of tracebacks.
 _UNUSED = re.compile(
     r"(^|/)(__pycache__|tests?)/|^bin/|^numpy/(f2py|testing|_core/(include|lib|_simd))\b|\.(pyi|pxd|pyx|c|h|a)$"
     r"|\.dist-info/RECORD$|^kubernetes/(aio/)?client/(api|models)/(?!__init__)"
+    r"|^pygments/lexers/(?!__init__|_mapping|python|special)"
 )
+# The libraries that a wheel brings, and what was made to find them, are no longer what a linker wrote: strip
+# breaks them.
+_UNSTRIPPABLE = re.compile(r"\.libs/|/numpy/")
 
 _SHELL_FREE = {"PATH": "/opt/vpa/bin"}
 
@@ -114,14 +119,14 @@ def _base(cache: Path, dependencies: Path, progress: Progress) -> Path:
         _compile(library, Path(stage))
         binary = Path(sys.base_prefix) / "bin" / _PYTHON
         objects = [binary, *library.glob("lib-dynload/*.so"), *_shared_objects(dependencies, Path(stage))]
-        shutil.rmtree(Path(stage) / "dependencies")
+        libraries = list(_libraries(objects, Path(stage) / "libraries"))
+        program = _stripped(binary, Path(stage) / "libraries")
         home = "home = /usr/local/bin\ninclude-system-site-packages = false\n"
-        tree = list(_tree(Path(stage)))
         entries = [
             *images.system(),
-            *tree,
-            *_libraries(objects, Path(stage)),
-            Entry(f"usr/local/bin/{_PYTHON}", _stripped(binary, Path(stage)), mode=0o755),
+            *_tree(Path(stage), "usr"),
+            *libraries,
+            Entry(f"usr/local/bin/{_PYTHON}", program, mode=0o755),
             Entry("opt/vpa/pyvenv.cfg", home.encode()),
             Entry("opt/vpa/bin/python", link=f"/usr/local/bin/{_PYTHON}"),
         ]
@@ -184,7 +189,7 @@ def _copy(source: Path, target: Path, left_out: re.Pattern[str]) -> None:
             copy = target / relative
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, copy)
-            if ".so" in copy.suffixes:
+            if ".so" in copy.suffixes and not _UNSTRIPPABLE.search(str(copy)):
                 _strip(copy)
 
 
@@ -196,7 +201,7 @@ def _strip(file: Path) -> None:
 
 
 def _stripped(file: Path, folder: Path) -> Path:
-    copy = folder / f"{len(list(folder.iterdir()))}-{file.name}"
+    copy = folder / file.name
     shutil.copyfile(file.resolve(), copy)
     _strip(copy)
     return copy
@@ -208,8 +213,8 @@ def _compile(folder: Path, root: Path) -> None:
     subprocess.run([*command, "--invalidation-mode=unchecked-hash", str(folder)], check=False)
 
 
-def _tree(root: Path) -> Iterator[Entry]:
-    for path in root.rglob("*"):
+def _tree(root: Path, top: str = "") -> Iterator[Entry]:
+    for path in (root / top).rglob("*"):
         if path.is_file():
             yield Entry(path.relative_to(root).as_posix(), path)
 
@@ -224,6 +229,7 @@ def _shared_objects(dependencies: Path, stage: Path) -> list[Path]:
 
 def _libraries(objects: Iterable[Path], stage: Path) -> Iterator[Entry]:
     """The system's libraries that *objects* need, all in the folder of its C library, and the loader."""
+    stage.mkdir()
     found: dict[str, Path] = {}
     loader = ""
     for path in objects:
