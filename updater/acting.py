@@ -263,8 +263,8 @@ NO_RESIZE: Final = Answer(code=404, message="the server could not find the reque
 
 def answer_of(error: RequestError) -> Answer:
     """What the API server said, or that it said nothing."""
-    if isinstance(error, Invalid) and UID in error.message:
-        return Answer(code=409, reason="Conflict", message="the pod is another one of the same name")
+    if isinstance(error, Invalid) and not error.causes:  # the patch does not fit what is there now
+        return Answer(code=409, reason="Conflict", message="the pod is another one by now")
     if isinstance(error, StatusError):
         return Answer(
             code=error.code,
