@@ -42,5 +42,6 @@ discovery, scales
 owners
     ``Owners.of_pod``, ``Owners.topmost``.
 targets
-    ``Targets.resolve(namespace, targetRef)`` → ``Target(key, selector, problem, temporary, note, record)``.
+    ``directory(connection, copies=…, rules=…)`` puts these four together; ``Targets.resolve(namespace, ref)``
+    → ``Target(key, selector, problem, temporary, note, record)``.
 """

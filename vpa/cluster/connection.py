@@ -49,7 +49,7 @@ FAILOVER_CONNECT_TIMEOUT = 1.0
 """Seconds to connect where another endpoint can be tried instead."""
 LIST_BUFFER = 2**20
 _TRANSPORT_ERRORS = (aiohttp.ClientError, HttpProcessingError, TimeoutError, OSError)
-_TLS_NEVER_GIVES_UP = sys.version_info < (3, 12, 7)
+_TLS_NEVER_GIVES_UP = sys.version_info < (3, 12, 8)
 """Before, a connection whose end the peer does not confirm stayed open; aiohttp then aborts it."""
 _NEVER_SENT = (
     aiohttp.ClientConnectorError,

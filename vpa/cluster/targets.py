@@ -5,15 +5,19 @@ The messages are those of upstream's ``ConfigUnsupported`` condition.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from vpa import selectors
-from vpa.cluster.discovery import NoSuchKindError
+from vpa.cluster.connection import Connection
+from vpa.cluster.discovery import Discovery, NoSuchKindError
 from vpa.cluster.errors import ClusterError, Forbidden, NotFound
 from vpa.cluster.owners import OwnerError, Owners, Topmost, message_of
+from vpa.cluster.pacing import Clock, monotonic
 from vpa.cluster.scales import Scales
-from vpa.cluster.workloads import OwnerKey, Record, Workloads
+from vpa.cluster.workloads import Copy, OwnerKey, Record, Workloads
 from vpa.objects.autoscalers import TargetRef
+from vpa.rules import Rules
 from vpa.selectors import NOTHING, Selector
 
 
@@ -134,6 +138,36 @@ class Targets:
             note = f"{empty}; the pods of its only workload, {name}, are taken"
             return Target(child.key, _of_record(child), note=note, record=child)
         raise _UnreadableTargetError(_unhandled(key, empty))
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """All that finds owners and targets, put together."""
+
+    workloads: Workloads
+    scales: Scales
+    owners: Owners
+    targets: Targets
+
+
+def directory(
+    connection: Connection,
+    *,
+    copies: Mapping[str, Copy] | None = None,
+    ask: bool = True,
+    rules: Rules,
+    clock: Clock = monotonic,
+) -> Directory:
+    """*copies*: reflectors of workloads by kind (``workloads.reflector``); *ask*: what they lack is asked
+    for.
+    """
+    workloads = Workloads(
+        copies, connection=connection if ask else None, by_group=rules.kinds_by_group, clock=clock
+    )
+    scales = Scales(connection, Discovery(connection, clock=clock), clock=clock)
+    owners = Owners(workloads, scales, parents_need_selectors=rules.parents_need_selectors)
+    targets = Targets(workloads, scales, owners, selectors_of_children=rules.parents_need_selectors)
+    return Directory(workloads, scales, owners, targets)
 
 
 def _of_record(record: Record) -> Selector:
