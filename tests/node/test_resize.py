@@ -1,0 +1,149 @@
+"""Resizes by our updater, as the kernel sees them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.node.workloads import MI, Namespace, condition, container, is_ready, pod_spec, restarts
+from tests.testbed.api import Json
+from tests.testbed.processes import attempts
+
+pytestmark = pytest.mark.usefixtures("chart")
+
+EFFECT_SECONDS = 30.0
+"""Upper bound for what takes some 1 to 6 s: a pass of the updater each 5 s, and the kubelet."""
+
+
+def resources(cpu: str, memory: str, cpu_limit: str, memory_limit: str) -> Json:
+    return {
+        "requests": {"cpu": cpu, "memory": memory},
+        "limits": {"cpu": cpu_limit, "memory": memory_limit},
+    }
+
+
+def test_a_resize_up_and_down_is_in_the_cgroups_and_restarts_nothing(
+    namespace: Namespace, record_property: Callable[[str, object], None]
+) -> None:
+    app = container(requests={"cpu": "100m", "memory": "64Mi"}, limits={"cpu": "200m", "memory": "128Mi"})
+    namespace.deployment("web", pod_spec(app, node="node-1"))
+    namespace.vpa("web")
+    first = namespace.pod("web")
+    before = namespace.cgroup(first)
+    assert (before.cpu_limit, before.memory_limit) == (200, 128 * MI)
+    weights = [before.cpu_weight]
+
+    for direction, target, expected, limits in (
+        (
+            "up",
+            {"cpu": "300m", "memory": "200Mi"},
+            resources("300m", "200Mi", "600m", "400Mi"),
+            (600, 400 * MI),
+        ),
+        ("down", {"cpu": "50m", "memory": "40Mi"}, resources("50m", "40Mi", "100m", "80Mi"), (100, 80 * MI)),
+    ):
+        start = namespace.recommend("web", {"app": target})
+        after = namespace.in_force("web", {"app": expected}, seconds=EFFECT_SECONDS)
+        record_property(f"seconds_{direction}", round(time.monotonic() - start, 2))
+        now = namespace.cgroup(after)
+        assert (now.cpu_limit, now.memory_limit) == limits
+        assert namespace.pod_cgroup(after).memory_limit == limits[1]
+        weights.append(now.cpu_weight)
+        assert after["metadata"]["uid"] == first["metadata"]["uid"]
+        assert restarts(after) == 0
+    assert weights[2] < weights[0] < weights[1]
+
+
+def test_a_limit_below_what_is_in_use_is_not_asked_for(namespace: Namespace) -> None:
+    app = container(mib=120, requests={"memory": "160Mi"}, limits={"memory": "160Mi"})
+    namespace.deployment("hog", pod_spec(app, node="node-1"))
+    namespace.vpa("hog", mode="InPlace")
+    namespace.recommend("hog", {"app": {"memory": "60Mi"}})
+    assert "in use" in namespace.blocked("hog", "LimitBelowUsage")
+    assert namespace.cgroup(namespace.pod("hog")).memory_limit == 160 * MI
+    assert not condition(namespace.pod("hog"), "PodResizeInProgress")
+
+
+def test_what_a_node_can_never_hold_is_known_beforehand(namespace: Namespace) -> None:
+    namespace.deployment("giant", pod_spec(container(requests={"cpu": "100m", "memory": "32Mi"})))
+    namespace.vpa("giant")
+    namespace.recommend("giant", {"app": {"cpu": "64", "memory": "32Mi"}})
+    namespace.blocked("giant", "NoNodeFits")
+    assert namespace.pod("giant")["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "100m"
+
+
+def test_a_resize_that_would_change_the_qos_class_is_foreseen(namespace: Namespace) -> None:
+    namespace.deployment("effortless", pod_spec(container()))
+    namespace.vpa("effortless", mode="InPlace")
+    namespace.recommend("effortless", {"app": {"cpu": "50m", "memory": "32Mi"}})
+    namespace.blocked("effortless", "QoSWouldChange")
+
+
+def test_a_container_that_asks_for_it_is_restarted_by_a_resize(namespace: Namespace) -> None:
+    policy = [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]
+    app = container(requests={"cpu": "50m", "memory": "64Mi"}, limits={"memory": "64Mi"}, resizePolicy=policy)
+    namespace.deployment("old", pod_spec(app, node="node-1"))
+    namespace.vpa("old")
+    first = namespace.pod("old")
+    namespace.recommend("old", {"app": {"cpu": "50m", "memory": "96Mi"}})
+    expected = {"requests": {"cpu": "50m", "memory": "96Mi"}, "limits": {"memory": "96Mi"}}
+    after = namespace.in_force("old", {"app": expected}, seconds=EFFECT_SECONDS)
+    assert after["metadata"]["uid"] == first["metadata"]["uid"]
+    assert restarts(after) == 1
+    assert namespace.cgroup(after).memory_limit == 96 * MI
+
+
+def test_a_deferred_resize_is_made_when_there_is_room(namespace: Namespace) -> None:
+    late_deployment(namespace)
+    first = namespace.pod("late")
+    namespace.recommend("late", {"app": {"cpu": "500m"}})
+    for _ in attempts(EFFECT_SECONDS, "the node to defer the resize", pause=0.1):
+        if condition(namespace.pod("late"), "PodResizePending").get("reason") == "Deferred":
+            break
+    namespace.api.delete("Deployment", "filler", namespace.name)
+    after = namespace.in_force("late", {"app": {"requests": {"cpu": "500m"}}}, seconds=EFFECT_SECONDS)
+    assert after["metadata"]["uid"] == first["metadata"]["uid"]
+    assert restarts(after) == 0
+    assert not condition(after, "PodResizePending")
+
+
+@pytest.mark.slow
+def test_a_resize_deferred_for_five_minutes_becomes_an_eviction(namespace: Namespace) -> None:
+    late_deployment(namespace, tied=False)
+    first = namespace.pod("late")
+    start = namespace.recommend("late", {"app": {"cpu": "500m"}})
+    for _ in attempts(420, "another pod", pause=1):
+        found = namespace.pods("late")
+        if found and found[0]["metadata"]["uid"] != first["metadata"]["uid"] and is_ready(found[0]):
+            break
+    assert 300 <= time.monotonic() - start <= 400
+    assert found[0]["spec"]["nodeName"] == "node-2"
+    assert found[0]["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "500m"
+    assert "ResizeFellBack" in {event["reason"] for event in namespace.events("late")}
+
+
+def late_deployment(namespace: Namespace, *, tied: bool = True) -> None:
+    """A pod beside another that leaves 200 millicores of their node; *tied*: it can go nowhere else."""
+    node = "node-1"
+    filler = namespace.free_cpu(node) - 300
+    namespace.deployment("filler", pod_spec(container(requests={"cpu": f"{filler}m"}), node=node))
+    preferred = {
+        "nodeAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {
+                    "weight": 100,
+                    "preference": {
+                        "matchExpressions": [
+                            {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+                        ]
+                    },
+                }
+            ]
+        }
+    }
+    app = container(requests={"cpu": "100m"})
+    spec = pod_spec(app, node=node) if tied else pod_spec(app, affinity=preferred)
+    namespace.deployment("late", spec)
+    namespace.vpa("late")
