@@ -1,4 +1,4 @@
-"""A Service in front of several processes: connections go to the endpoints in turn and stay where they are."""
+"""A Service in front of several processes: connections go to its endpoints in turn, and stay there."""
 
 from __future__ import annotations
 
