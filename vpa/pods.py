@@ -18,6 +18,7 @@ from vpa.sizes.capping import BY_LIMIT_RANGE, Cap, capped
 from vpa.sizes.fitting import Sizes, fit
 from vpa.sizes.limit_ranges import Ranges
 from vpa.sizes.managed import LeftAlone, is_mirror
+from vpa.sizes.ratios import allowed_ratios
 from vpa.sizes.scaling import proportional_limits
 
 Room = Mapping[str, int]
@@ -68,15 +69,19 @@ def desired(
     if recommendation is None:
         return Desired([Sizes(name, {}, {}, []) for name in names], [], reason=_no_recommendation(vpa))
     actual = actual_resources(pod)
-    found = capped(vpa, pod, limit_ranges, rules=rules, actual=actual, bounds=bounds)
+    ratios = _ratios(actual, vpa, limit_ranges) if rules.admissible_pods else actual
+    found = capped(vpa, pod, limit_ranges, rules=rules, actual=ratios, bounds=bounds)
     if found.refusal is not None:
         return Desired([Sizes(name, {}, {}, []) for name in names], [], reason=found.refusal)
     entries = found.recommendations or []
-    parts = _sizes(names, vpa, actual, entries, found.notes, limit_ranges, rules)
+    parts = _sizes(names, vpa, ratios, entries, found.notes, limit_ranges, rules)
     result = Desired(parts, entries, caps=found.caps, left_alone=found.left_alone)
     if rules.admissible_pods and bounded(pod, limit_ranges, room):
         ranged = {cap.resource for cap in found.caps if cap.by == BY_LIMIT_RANGE}
-        result.caps.extend(fit(parts, pod, actual, limit_ranges, room, settle=ranged))
+        caps, alone = fit(parts, pod, actual, limit_ranges, room, settle=ranged)
+        unfit = {one.resource for one in alone}
+        result.caps = [cap for cap in found.caps if cap.resource not in unfit] + caps
+        result.left_alone.extend(alone)
         result.recommendations = _with_targets(entries, parts)
     if not any(part.requests or part.limits for part in parts):
         result.reason = _nothing(result, vpa)
@@ -91,6 +96,13 @@ def bounded(pod: Pod, ranges: Ranges, room: Room | None) -> bool:
         or room is not None
         or pod.spec.resources is not None
     )
+
+
+def _ratios(actual: dict[str, Actual], vpa: VerticalPodAutoscaler, ranges: Ranges) -> dict[str, Actual]:
+    """What the containers have, with limits that follow requests in no higher ratio than is allowed."""
+    policy = vpa.spec.resource_policy
+    following = [name for name in actual if controlled_values(policy, name) == REQUESTS_AND_LIMITS]
+    return allowed_ratios(actual, following, ranges)
 
 
 def _sizes(
@@ -133,7 +145,7 @@ def _sizes(
 def _with_targets(
     entries: list[ContainerRecommendation], parts: list[Sizes]
 ) -> list[ContainerRecommendation]:
-    """The recommendations with the final sizes as targets, bounds around them."""
+    """The recommendations with the final sizes as targets, and nothing of what is left alone."""
     finals = {part.name: part.requests for part in parts}
     result = []
     for entry in entries:
@@ -141,11 +153,16 @@ def _with_targets(
         if target == entry.target:
             result.append(entry)
             continue
+        left = (entry.target or {}).keys() - target.keys()
         lower = entry.lower_bound and {
-            name: min(value, target.get(name, value)) for name, value in entry.lower_bound.items()
+            name: min(value, target.get(name, value))
+            for name, value in entry.lower_bound.items()
+            if name not in left
         }
         upper = entry.upper_bound and {
-            name: max(value, target.get(name, value)) for name, value in entry.upper_bound.items()
+            name: max(value, target.get(name, value))
+            for name, value in entry.upper_bound.items()
+            if name not in left
         }
         result.append(
             msgspec.structs.replace(entry, target=dict(target), lower_bound=lower, upper_bound=upper)

@@ -86,9 +86,9 @@ def admitted(
     return result, done
 
 
-def sizes(pod_data: Data) -> list[tuple[Data, Data]]:
+def sizes(pod_data: Data, which: str = "containers") -> list[tuple[Data, Data]]:
     """(requests, limits) of each container, as text."""
-    found = [item.get("resources") or {} for item in pod_data["spec"]["containers"]]
+    found = [item.get("resources") or {} for item in pod_data["spec"].get(which, ())]
     return [(resources.get("requests") or {}, resources.get("limits") or {}) for resources in found]
 
 
@@ -99,29 +99,54 @@ def nanos(resources: Data, resource: str) -> int:
 def refusals(pod_data: Data, *limit_ranges: Data) -> list[str]:
     """Why the API server would refuse the pod: its own validation and its LimitRanger."""
     found = []
-    level = pod_data["spec"].get("resources") or {}
+    spec = pod_data["spec"]
+    containers = sizes(pod_data)
     for resource in ("cpu", "memory"):
-        request_sum = limit_sum = 0
-        for number, (requests, limits) in enumerate(sizes(pod_data)):
-            limit = nanos(limits, resource)
-            request = nanos(requests, resource) if resource in requests else limit
-            request_sum, limit_sum = request_sum + request, limit_sum + limit
+        for number, (requests, limits) in enumerate(containers):
+            request, limit = _own(requests, limits, resource)
             if resource in limits and request > limit:
                 found.append(f"container {number}: {resource} request above limit")
-            for item in _items(limit_ranges, "Container"):
+            if 0 < nanos(_level(spec, "limits"), resource) < limit:
+                found.append(f"container {number}: {resource} limit above the pod's")
+        for item in _items(limit_ranges, "Container"):
+            for requests, limits in [*containers, *sizes(pod_data, "initContainers")]:
+                request, limit = _own(requests, limits, resource)
                 found.extend(
-                    f"container {number}: {text}"
+                    f"container: {text}"
                     for text in _broken(item, resource, request, limit, resource in limits)
                 )
-            if "limits" in level and resource in level["limits"] and limit > nanos(level["limits"], resource):
-                found.append(f"container {number}: {resource} limit above the pod's")
-        for item in _items(limit_ranges, "Pod"):
-            found.extend(
-                f"pod: {text}" for text in _broken(item, resource, request_sum, limit_sum, limit_sum > 0)
-            )
-        if 0 < nanos(level.get("requests") or {}, resource) < request_sum:
+        asked, limit = (_whole(pod_data, resource, kind) for kind in ("requests", "limits"))
+        level = nanos(_level(spec, "requests"), resource) or nanos(_level(spec, "limits"), resource)
+        if 0 < level < asked:
             found.append(f"pod: {resource} requests above the pod's")
+        request = nanos(_level(spec, "requests"), resource) or asked
+        limit = nanos(_level(spec, "limits"), resource) or limit
+        for item in _items(limit_ranges, "Pod"):
+            found.extend(f"pod: {text}" for text in _broken(item, resource, request, limit, limit > 0))
     return found
+
+
+def _level(spec: Data, kind: str) -> Data:
+    return (spec.get("resources") or {}).get(kind) or {}
+
+
+def _own(requests: Data, limits: Data, resource: str) -> tuple[int, int]:
+    limit = nanos(limits, resource)
+    return (nanos(requests, resource) if resource in requests else limit), limit
+
+
+def _whole(pod_data: Data, resource: str, kind: str) -> int:
+    """All containers with their native sidecars, or what starting up takes, if that is more."""
+    index = ("requests", "limits").index(kind)
+    running = sum(_own(*own, resource)[index] for own in sizes(pod_data))
+    sidecars = most = 0
+    for container_data, own in zip(
+        pod_data["spec"].get("initContainers", ()), sizes(pod_data, "initContainers"), strict=True
+    ):
+        value = _own(*own, resource)[index]
+        most = max(most, sidecars + value)
+        sidecars += value if container_data.get("restartPolicy") == "Always" else 0
+    return max(running + sidecars, most)
 
 
 def _items(limit_ranges: tuple[Data, ...], kind: str) -> list[Data]:
@@ -136,6 +161,6 @@ def _broken(item: Data, resource: str, request: int, limit: int, limited: bool) 
         found.append(f"{resource} above the maximum")
     if low and request and (request < low or (limited and limit < low)):
         found.append(f"{resource} below the minimum")
-    if ratio and limited and request and limit * 10**9 > ratio * request:
+    if ratio and limited and request and limit / request * 1000 > ratio / 10**6:
         found.append(f"{resource} limit too many times its request")
     return found

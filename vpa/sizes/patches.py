@@ -78,14 +78,13 @@ def admit(
         patch.append(_add("/metadata/annotations", {}))
     boosted: set[str] = set()
     if terms.gates.cpu_startup_boost:
+        plain = [sizes.copy() for sizes in wanted.containers]
         try:
             boosted = _boost(pod, vpa, wanted, terms)
         except BoostError as error:
             return Admission(reason=Refusal(Reason.INVALID_VPA, str(error)), desired=wanted)
-    if boosted and rules.admissible_pods:
-        room = scarce_room(pod, wanted.containers, cap_to)
-        if bounded(pod, limit_ranges, room):
-            wanted.caps.extend(fit(wanted.containers, pod, actual_resources(pod), limit_ranges, room))
+        if boosted and rules.admissible_pods and not _boost_fits(pod, wanted, limit_ranges, cap_to):
+            boosted, wanted.containers = set(), plain
     changed = _containers(pod, vpa, wanted, boosted, terms, patch)
     reason = None if changed else _reason(wanted, vpa, off)
     if off and not changed and rules.only_useful_patches:
@@ -113,6 +112,17 @@ def _boost(pod: Pod, vpa: VerticalPodAutoscaler, wanted: Desired, terms: Terms) 
         ):
             boosted.add(container.name)
     return boosted
+
+
+def _boost_fits(pod: Pod, wanted: Desired, ranges: Ranges, cap_to: Rooms | None) -> bool:
+    """Bring the boosted sizes within what the API server accepts, and nodes can hold; False if nothing is."""
+    room = scarce_room(pod, wanted.containers, cap_to)
+    if not bounded(pod, ranges, room):
+        return True
+    caps, alone = fit(wanted.containers, pod, actual_resources(pod), ranges, room)
+    if not alone:
+        wanted.caps.extend(caps)
+    return not alone
 
 
 def _containers(

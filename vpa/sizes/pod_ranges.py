@@ -209,6 +209,8 @@ def _scaled(
     )
     if result is None:
         return quantity_of(resource, MOST, value.format)
+    if exact and result.is_zero and not value.is_zero:
+        return quantity_of(resource, 1, value.format)
     if exact or resource == CPU or up or result.nanos > 0:
         return result
     # Upstream takes 999 thousandths off and rounds away from zero: nothing becomes -1.

@@ -35,6 +35,11 @@ def amount(resource: str, quantity: Quantity, *, exact: bool = True) -> int:
     return quantity.scaled_value(scale) if exact else quantity.int64_value(scale)
 
 
+def whole_units(resource: str, nanos: int) -> int:
+    """Whole millicores or bytes of a number of nanos, rounded down."""
+    return int(nanos // 10 ** (9 + unit(resource)))
+
+
 def quantity_of(resource: str, number: int, format: str = "") -> Quantity:  # noqa: A002
     """The quantity of *number* millicores or bytes."""
     if resource == CPU:
