@@ -7,12 +7,14 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.node import usage
 from tests.node.workloads import MI, Namespace, condition, container, is_ready, pod_spec, restarts
 from tests.testbed.api import Json
 from tests.testbed.processes import attempts
 
 pytestmark = pytest.mark.usefixtures("chart")
 
+UPDATER_SECONDS = 5
 EFFECT_SECONDS = 30.0
 """Upper bound for what takes some 1 to 6 s: a pass of the updater each 5 s, and the kubelet."""
 
@@ -57,13 +59,43 @@ def test_a_resize_up_and_down_is_in_the_cgroups_and_restarts_nothing(
 
 
 def test_a_limit_below_what_is_in_use_is_not_asked_for(namespace: Namespace) -> None:
-    app = container(mib=120, requests={"memory": "160Mi"}, limits={"memory": "160Mi"})
-    namespace.deployment("hog", pod_spec(app, node="node-1"))
-    namespace.vpa("hog", mode="InPlace")
+    hog_deployment(namespace)
+    for _ in attempts(60, "metrics-server to know what it uses", pause=0.5):
+        if usage.from_metrics_server(namespace, namespace.pod("hog"))["app"].memory > 100 * MI:
+            break
+    namespace.vpa("hog")
     namespace.recommend("hog", {"app": {"memory": "60Mi"}})
-    assert "in use" in namespace.blocked("hog", "LimitBelowUsage")
-    assert namespace.cgroup(namespace.pod("hog")).memory_limit == 160 * MI
-    assert not condition(namespace.pod("hog"), "PodResizeInProgress")
+    assert "container app uses" in namespace.blocked("hog", "LimitBelowUsage")
+    pod = namespace.pod("hog")
+    assert pod["metadata"]["generation"] == 1, "nothing was sent"
+    assert namespace.cgroup(pod).memory_limit == 160 * MI
+
+
+def test_a_limit_that_the_node_refuses_is_neither_asked_for_again_nor_evicted_for(
+    namespace: Namespace,
+) -> None:
+    """Use that nobody knew of: the pod has only just taken its memory."""
+    hog_deployment(namespace, mib=8)
+    first = namespace.pod("hog")
+    namespace.vpa("hog")
+    namespace.work(first, mib=120)
+    for _ in attempts(10, "the pod to take its memory", pause=0.02):
+        if namespace.cgroup(first).memory > 120 * MI:
+            break
+    namespace.recommend("hog", {"app": {"memory": "60Mi"}})
+    assert "the node does not lower the memory limit" in namespace.blocked("hog", "LimitBelowUsage")
+    refused = namespace.pod("hog")
+    assert condition(refused, "PodResizeInProgress")["reason"] == "Error"
+    time.sleep(3 * UPDATER_SECONDS)
+    after = namespace.pod("hog")
+    assert after["metadata"]["uid"] == first["metadata"]["uid"]
+    assert after["metadata"]["generation"] == refused["metadata"]["generation"] == 2
+    assert namespace.cgroup(after).memory_limit == 160 * MI
+
+
+def hog_deployment(namespace: Namespace, *, mib: int = 120) -> None:
+    app = container(mib=mib, requests={"memory": "160Mi"}, limits={"memory": "160Mi"})
+    namespace.deployment("hog", pod_spec(app, node="node-1"))
 
 
 def test_what_a_node_can_never_hold_is_known_beforehand(namespace: Namespace) -> None:

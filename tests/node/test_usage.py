@@ -1,0 +1,57 @@
+"""What metrics-server and cAdvisor say, and what our recommender makes of it, beside the work asked for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.node import usage
+from tests.node.workloads import MI, Namespace, container, millicores, pod_spec
+from tests.testbed.processes import attempts
+from vpa.quantities import Quantity
+
+pytestmark = pytest.mark.usefixtures("chart")
+
+MILLI, MIB = 250, 200
+OWN_MIB = 4
+"""What the workload needs for itself."""
+
+
+def test_metrics_server_and_cadvisor_agree_with_the_work_asked_for(namespace: Namespace) -> None:
+    namespace.deployment("busy", pod_spec(container(milli=MILLI, mib=MIB), node="node-1"))
+    pod = namespace.pod("busy")
+    for _ in attempts(90, "metrics-server to know it", pause=1):
+        found = usage.from_metrics_server(namespace, pod)["app"]
+        if found.memory > MIB * MI:
+            break
+    seconds, begun = usage.cpu_from_cadvisor(namespace, pod)
+    time.sleep(20)
+    later, ended = usage.cpu_from_cadvisor(namespace, pod)
+    rate = (later - seconds) / (ended - begun)
+    found = usage.from_metrics_server(namespace, pod)["app"]
+    assert rate == pytest.approx(MILLI / 1000, rel=0.1)
+    assert found.cpu == pytest.approx(rate, rel=0.15)
+    assert found.memory == pytest.approx((MIB + OWN_MIB) * MI, rel=0.05)
+    assert usage.memory_from_cadvisor(namespace, pod) == pytest.approx(found.memory, rel=0.05)
+
+
+def test_recommendations_follow_the_true_use(
+    namespace: Namespace, record_property: Callable[[str, object], None]
+) -> None:
+    """CPU within 10 % of use and margin; memory is its peak with the margin, or the next bucket's end."""
+    namespace.deployment("busy", pod_spec(container(milli=MILLI, mib=MIB), node="node-1"))
+    namespace.vpa("busy", mode="Off", recommender=None)
+    start = time.monotonic()
+    cpu, memory = 0.0, 0.0
+    for _ in attempts(240, f"a recommendation near {MILLI}m and {MIB}Mi, last {cpu}, {memory}", pause=2):
+        status = namespace.api.get("VerticalPodAutoscaler", "busy", namespace.name).get("status", {})
+        recommended = status.get("recommendation", {}).get("containerRecommendations", ())
+        if not recommended:
+            continue
+        target = recommended[0]["target"]
+        cpu, memory = millicores(target["cpu"]) / 1.15, Quantity.parse(target["memory"]).value() / 1.15
+        if cpu == pytest.approx(MILLI, rel=0.1) and memory == pytest.approx((MIB + OWN_MIB) * MI, rel=0.1):
+            break
+    record_property("seconds", round(time.monotonic() - start))
