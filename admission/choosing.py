@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 from admission.index import Index
@@ -51,13 +51,16 @@ class Chooser:
         rules: Rules,
         gates: FeatureGates,
         default_mode: str,
+        asked: Callable[[], None] = lambda: None,
     ) -> None:
+        """*asked* is told of each owner that has to be asked for."""
         self._mirrors = mirrors
         self._index: Index = mirrors.index
         self._lineage: Lineage = mirrors.lineage
         self._rules = rules
         self._gates = gates
         self._default_mode = default_mode
+        self._asked = asked
         scales = Scales(connection, Discovery(connection))
         self._workloads = Workloads(mirrors.controllers, connection=connection, by_group=rules.kinds_by_group)
         self._owners = Owners(self._workloads, scales, parents_need_selectors=rules.parents_need_selectors)
@@ -124,6 +127,7 @@ class Chooser:
 
     async def _ask_for_owner(self, key: OwnerKey, uid: str) -> OwnerKey | None:
         """A pod may come before the news of its controller."""
+        self._asked()
         record = await self._workloads.find(key)
         if record is None:
             raise ClusterError(f"{key.kind} {key.namespace}/{key.name} does not exist")

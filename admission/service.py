@@ -196,7 +196,14 @@ def _handler(
         default_mode=mode,
         most_boost=settings.boosting.max_allowed_cpu_boost,
     )
-    chooser = Chooser(mirrors, connection, rules=rules, gates=gates, default_mode=mode)
+    chooser = Chooser(
+        mirrors,
+        connection,
+        rules=rules,
+        gates=gates,
+        default_mode=mode,
+        asked=metrics.owner_requests.inc,
+    )
     return Handler(
         Pods(mirrors, chooser, terms=terms),
         Autoscalers(rules=rules, gates=gates, default_mode=mode),

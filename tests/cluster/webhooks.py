@@ -31,6 +31,8 @@ class Webhook:
 
     cluster: Cluster
     account: ServiceAccount
+    server: str = ""
+    """A fault proxy's url, in place of the API server itself."""
     program: Sequence[str | Path] = OURS
     flags: Sequence[str] = ()
     name: str = "admission"
@@ -63,7 +65,7 @@ class Webhook:
         assert self.authority is not None
         return [
             *self.program,
-            f"--kubeconfig={self.account.kubeconfig}",
+            f"--kubeconfig={self._kubeconfig()}",
             f"--port={self.port}",
             f"--address={ADDRESS}:{self.metrics_port}",
             f"--tls-cert-file={self.certificate.chain}",
@@ -77,9 +79,16 @@ class Webhook:
             *self.flags,
         ]
 
+    def _kubeconfig(self) -> Path:
+        return self.account.kubeconfig_to(self.server) if self.server else self.account.kubeconfig
+
+    def spawn(self) -> None:
+        """Start it, and wait for nothing."""
+        self.process = self.cluster.spawn(self.name, self.command(), NAMESPACE=NAMESPACE)
+
     def start(self) -> Self:
         """Start it; returns when it is ready and, if it registers, registered."""
-        self.process = self.cluster.spawn(self.name, self.command(), NAMESPACE=NAMESPACE)
+        self.spawn()
         self.wait()
         return self
 

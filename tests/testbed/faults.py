@@ -302,6 +302,7 @@ class FaultProxy:
             for connection in list(self._server.connections):
                 _reset(connection.transport)
             await self._runner.cleanup()
+        await asyncio.sleep(0.1)  # time for TLS connections that were in use to close
 
     async def _listen(self) -> None:
         if self._site is None:
