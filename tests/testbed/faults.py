@@ -13,6 +13,7 @@ import json
 import socket
 import ssl
 import struct
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Coroutine, Mapping
@@ -292,7 +293,12 @@ class FaultProxy:
         await self._runner.setup()
         await self._listen()
         async with aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=self._client_tls, limit=0),
+            connector=aiohttp.TCPConnector(
+                ssl=self._client_tls,
+                limit=0,
+                # Before, a connection whose end a busy peer is slow to confirm would outlive the loop.
+                enable_cleanup_closed=sys.version_info < (3, 12, 8),
+            ),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=5),
             auto_decompress=False,
             skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
