@@ -150,6 +150,7 @@ async def _work(
         try:
             await _run(settings, parts, health)
         finally:
+            parts.recommender.give_up()
             if settings.writes_checkpoints and stop.is_set():
                 await _save_all(settings, connection, parts.saver)
 
@@ -180,6 +181,7 @@ def assemble(
         rules=rules,
         memory_saver=settings.loop.memory_saver,
         node_labels=mirrors.node_labels,
+        nodes_known=lambda: mirrors.nodes_known,
         now=clocks.now,
     )
     loader = Loader(

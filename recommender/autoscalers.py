@@ -72,6 +72,7 @@ class Served:
         "parts",
         "pods",
         "problem",
+        "resolved",
         "selector",
         "template",
         "temporary",
@@ -83,6 +84,8 @@ class Served:
         self.vpa = vpa
         self.key: VpaKey = (vpa.metadata.namespace, vpa.metadata.name)
         self.controller: TargetKey | None = target_key(vpa)
+        self.resolved = False
+        """The target has been looked up at all; until then nothing can be said."""
         self.selector: Selector = NOTHING
         self.problem = ""
         """Why the target cannot be used, as the condition says it."""
@@ -184,6 +187,9 @@ class Autoscalers:
     def resolved(self, served: Served, target: Target) -> None:
         """What is known of the VPA's target now."""
         keep = self._rules.unreadable_targets_keep and bool(target.problem)
+        if not served.resolved:
+            served.resolved = True
+            self.dirty.add(served.key)
         if (target.problem, target.temporary) != (served.problem, served.temporary):
             served.problem, served.temporary = target.problem, target.temporary
             self.dirty.add(served.key)

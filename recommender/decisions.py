@@ -141,7 +141,7 @@ class Decisions:
         writes: dict[VpaKey, Wanted] = {}
         for key in _vpas(clearly) | looked | due | self._grown_up(keys):
             served = self._autoscalers.served.get(key)
-            if served is None or (keys is not None and key not in keys):
+            if served is None or not served.resolved or (keys is not None and key not in keys):
                 continue
             wanted = self._wanted(served, run)
             found = statuses.difference(served.vpa.status, wanted, threshold=self._threshold, now=now)

@@ -74,6 +74,7 @@ class Mirrors:
         self.node_labels = _NodeLabels(self.nodes)
         self._troubles = Troubles()
         self._nodes_task: asyncio.Task[None] | None = None
+        self._nodes_known = False
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -104,10 +105,20 @@ class Mirrors:
                 self._troubles.good(f"The first list of {mirror.resource}")
                 return
 
-    def need_nodes(self) -> None:
-        """From now on labels of nodes matter."""
+    async def need_nodes(self) -> None:
+        """From now on labels of nodes matter; waits for them, but not for ever."""
         if self._nodes_task is None:
             self._nodes_task = asyncio.create_task(self.nodes.run(), name="reflector nodes")
+            try:
+                await self.nodes.wait_synced(SYNC_TIMEOUT)
+            except CacheNotSyncedError as error:
+                log.warning("Labels of nodes are not known, so scopes see no difference: %s", error)
+            self._nodes_known = True
+
+    @property
+    def nodes_known(self) -> bool:
+        """Whether the labels of nodes are complete, or will not come."""
+        return self._nodes_known
 
     def no_controller(self, kind: str, namespace: str, name: str) -> bool:
         """Whether a controller of a well-known kind surely does not exist."""

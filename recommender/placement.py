@@ -43,15 +43,17 @@ class Placement:
         rules: Rules,
         memory_saver: bool,
         node_labels: NodeLabels,
+        nodes_known: Callable[[], bool],
         now: Callable[[], int],
     ) -> None:
-        """*now*: the wall clock in nanoseconds."""
+        """*nodes_known*: whether *node_labels* is complete. *now*: the wall clock in nanoseconds."""
         self._tracker = tracker
         self._autoscalers = autoscalers
         self._owners = owners
         self._rules = rules
         self._memory_saver = memory_saver
         self._nodes = node_labels
+        self._nodes_known = nodes_known
         self._now = now
         self._tops: dict[OwnerKey, TargetKey | None] = {}
         self._waiting: defaultdict[OwnerKey, dict[PodKey, PodRecord]] = defaultdict(dict)
@@ -95,7 +97,7 @@ class Placement:
                 await asyncio.sleep(0)
 
     def consider_again(self) -> None:
-        """With memory-saver: VPAs have changed, so pods that nobody wanted may be wanted now."""
+        """VPAs or nodes have become known: pods that were left out may have their place now."""
         for record in list(self._unwanted.values()):
             self.place(record)
 
@@ -115,25 +117,27 @@ class Placement:
 
     def _put(self, record: PodRecord, top: TargetKey | None) -> None:
         labels = record.labels
+        controller, owner = top, record.owner
+        if not self._rules.history_by_controller and owner is not None:
+            controller = TargetKey(record.namespace, owner.kind, owner.name)
+        split = self._autoscalers.scope_of(controller) if controller is not None else ""
+        if split not in ("", HOSTNAME) and not self._nodes_known():
+            self._unwanted[record.key] = record
+            return
+        scope = self._scope(record, split)
         if not self._rules.history_by_controller:
-            owner = record.owner and TargetKey(record.namespace, record.owner.kind, record.owner.name)
-            label = self._autoscalers.scope_of(owner) if owner else ""
-            key = GroupKey(record.namespace, "", labels.text, self._scope(record, label))
+            key = GroupKey(record.namespace, "", labels.text, scope)
         elif top is None:
             key = GroupKey(record.namespace, BARE, labels.text)
         else:
-            key = GroupKey(*top, self._scope(record, self._autoscalers.scope_of(top)))
-        by_labels = top is None
+            key = GroupKey(*top, scope)
+        found_by = labels if top is None else None
         known = record.key in self._tracker.pods
-        if (
-            self._memory_saver
-            and not known
-            and not self._autoscalers.wants(key, labels if by_labels else None)
-        ):
+        if self._memory_saver and not known and not self._autoscalers.wants(key, found_by):
             self._unwanted[record.key] = record
             return
         self._unwanted.pop(record.key, None)
-        self._tracker.put(record, key, labels if by_labels else None, self._now())
+        self._tracker.put(record, key, found_by, self._now())
 
     def _scope(self, record: PodRecord, label: str) -> str | None:
         if not label:

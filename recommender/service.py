@@ -22,7 +22,7 @@ from recommender.publisher import Publisher
 from recommender.saving import Saver
 from recommender.settings import Settings
 from recommender.sources import Source
-from recommender.troubles import Troubles
+from recommender.troubles import Patience, Troubles
 from recommender.upkeep import Upkeep
 from vpa.cluster import reads
 from vpa.cluster.connection import Connection
@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 GATHERING = 0.2
 """Seconds in which kills are gathered before they are acted on: replicas die together."""
 TARGETS_AT_A_TIME = 10
+PATIENCE = 5.0
+"""Seconds for which a tick waits for controllers to be looked up; the rest comes in later ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,15 +90,16 @@ class Recommender:
         self._scoped: set[TargetKey] = set()
         self._told: set[tuple[Key, str]] = set()
         self._usage_at = clocks.monotonic()
+        self._resolving, self._placing = Patience(PATIENCE), Patience(PATIENCE)
 
     async def tick(self) -> None:
         """One round: read, decide, write, report."""
         step = self.engine.metrics.execution_latency.time
         with step(step="total"):
             with step(step="LoadVPAs"):
-                await self._resolve_targets()
+                await self._resolving.wait_for(self._resolve_targets)
             with step(step="LoadPods"):
-                await self._place_pods()
+                await self._placing.wait_for(self._place_pods)
                 self._news.add_kills(await self._upkeep.load_checkpoints())
             with step(step="LoadMetrics"):
                 await self._read_usage()
@@ -123,7 +126,7 @@ class Recommender:
             await self._news.killed.wait()
             await asyncio.sleep(GATHERING)
             self._news.killed.clear()
-            await self._place_pods()
+            await self._placing.wait_for(self._place_pods)
             concerned = self._record_kills()
             if concerned:
                 now, clock = self._clocks.now(), self._clocks.monotonic()
@@ -173,7 +176,8 @@ class Recommender:
             if one.controller is not None and scope_label(one.vpa)
         }
         if scoped:
-            self._mirrors.need_nodes()
+            await self._mirrors.need_nodes()
+            self._placement.consider_again()
         for target in scoped | self._scoped:  # labels of nodes change, and scopes come and go
             self._placement.rescope(target)
         self._scoped = scoped
@@ -201,6 +205,11 @@ class Recommender:
             else:
                 self._troubles.good("Times of usage")
         self.engine.own.usage_age.set(self._clocks.monotonic() - self._usage_at)
+
+    def give_up(self) -> None:
+        """Cancel what goes on beside the ticks."""
+        self._resolving.give_up()
+        self._placing.give_up()
 
     # Write and report
 

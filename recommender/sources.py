@@ -18,8 +18,8 @@ from vpa.metrics.prometheus.client import Client
 from vpa.metrics.prometheus_usage import PrometheusUsage
 from vpa.metrics.usage import Usage
 
-TIMEOUT = 30.0
-"""Seconds in which a reading must have come."""
+TIMEOUTS = (5.0, 30.0)
+"""Seconds in which a reading must have come: half an interval, but within these bounds."""
 
 
 class Source(Protocol):
@@ -93,8 +93,11 @@ async def opened(
 ) -> AsyncIterator[Source]:
     """The source that *settings* name. *wall*: the wall clock in seconds."""
 
+    least, most = TIMEOUTS
+    limit = min(max(settings.loop.recommender_interval / SECOND / 2, least), most)
+
     async def get(path: str, query: Mapping[str, str]) -> bytes:
-        return await connection.request("GET", path, query=query, timeout=TIMEOUT)
+        return await connection.request("GET", path, query=query, timeout=limit)
 
     chosen, rules = settings.usage_source, settings.rules
     namespace = settings.selection.vpa_object_namespace

@@ -1,8 +1,11 @@
-"""Lasting trouble is said when it begins, when it becomes another, and when it is over, not each minute."""
+"""What goes wrong for long: said when it begins and when it is over, and never waited for without end."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 log = logging.getLogger(__name__)
 
@@ -32,3 +35,25 @@ class Troubles:
         found = self._present.pop(subject, None)
         if found is not None:
             log.info("%s: well again after %d failures", subject, found[1])
+
+
+class Patience:
+    """Work that others wait for, but only for a while; it goes on meanwhile, and never twice at once."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._task: asyncio.Task[None] | None = None
+
+    async def wait_for(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Begin *work*, unless it is going on already, and wait for its end as long as we have patience."""
+        task = self._task
+        if task is None or task.done():
+            task = self._task = asyncio.create_task(work())
+        done, _ = await asyncio.wait({task}, timeout=self._seconds)
+        if done:
+            task.result()
+
+    def give_up(self) -> None:
+        """Cancel what is going on."""
+        if self._task is not None:
+            self._task.cancel()

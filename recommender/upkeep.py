@@ -54,7 +54,7 @@ class Upkeep:
         pending = [
             served
             for served in self._engine.autoscalers
-            if CHECKPOINT_SOURCE in served.fetching or self._loader.returned(served)
+            if served.resolved and (CHECKPOINT_SOURCE in served.fetching or self._loader.returned(served))
         ]
         if not pending:
             return []
