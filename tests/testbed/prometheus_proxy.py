@@ -84,6 +84,10 @@ class PrometheusProxy:
             await self._runner.cleanup()
         if self._session is not None:
             await self._session.close()
+        late = asyncio.all_tasks() - {asyncio.current_task()}  # answers that nobody waits for any more
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
 
     async def _serve(self, request: web.Request) -> web.Response:
         body = await request.read()
