@@ -24,6 +24,7 @@ from vpa.objects.limits import LimitRange
 from vpa.rules import Rules
 from vpa.settings import Selection
 from vpa.sizes.limit_ranges import NO_RANGES, Ranges, ranges_of
+from vpa.sizes.nodes_fit import Rooms
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +74,15 @@ class Mirrors:
         """Is all there that no pod can be judged without?"""
         nodes = self.nodes is None or self.nodes.ready.is_set()
         return nodes and self.vpas.synced and self.ranges.mirror.synced
+
+    @property
+    def rooms(self) -> Rooms | None:
+        """What nodes can hold, if pods are capped to them."""
+        return None if self.nodes is None else self.nodes.rooms
+
+    def ranges_of(self, namespace: str) -> Ranges:
+        """The bounds of all LimitRanges of *namespace*."""
+        return self.ranges.of(namespace)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import logging
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
-from admission.choosing import DOUBTS, Chooser
-from admission.mirrors import Mirrors
+from admission.choosing import DOUBTS, Choice
 from admission.reviews import Answer, Request
 from vpa.objects.meta import ResourceList, decoder
 from vpa.objects.pods import Pod
 from vpa.reasons import Reason, Refusal
+from vpa.sizes.limit_ranges import Ranges
+from vpa.sizes.nodes_fit import Rooms
 from vpa.sizes.patches import Admission, Terms, admit
 from vpa.sizes.scaling import RESOURCES
 from vpa.telemetry import logs
@@ -40,11 +41,29 @@ class Outcome:
     refusal: Refusal | None = None
 
 
+class Surroundings(Protocol):
+    """What a pod is seen in; `admission.mirrors.Mirrors` is it."""
+
+    @property
+    def synced(self) -> bool: ...
+
+    @property
+    def rooms(self) -> Rooms | None: ...
+
+    def ranges_of(self, namespace: str) -> Ranges: ...
+
+
+class Choosing(Protocol):
+    """Who says which VPA a pod follows; `admission.choosing.Chooser` does."""
+
+    async def choose(self, pod: Pod, namespace: str, *, patience: float) -> Choice: ...
+
+
 class Pods:
     """Reviews of pods. Never denies, and never raises for what a pod may contain."""
 
-    def __init__(self, mirrors: Mirrors, chooser: Chooser, *, terms: Terms) -> None:
-        self._mirrors = mirrors
+    def __init__(self, surroundings: Surroundings, chooser: Choosing, *, terms: Terms) -> None:
+        self._surroundings = surroundings
         self._chooser = chooser
         self._terms = terms
 
@@ -56,7 +75,7 @@ class Pods:
             # Resources of a pod that exists are changed by resize alone; a patch would block its update.
             what = f"{request.operation} of pods/{request.sub_resource}".removesuffix("/")
             return Outcome(SKIPPED, refusal=Refusal(Reason.POD_CHANGED, f"{what} is no creation of a pod"))
-        if not self._mirrors.synced:
+        if not self._surroundings.synced:
             why = "the admission controller has not yet read all VPAs and LimitRanges"
             return Outcome(ERROR, refusal=Refusal(Reason.NOT_SYNCED, why))
         try:
@@ -71,9 +90,8 @@ class Pods:
             return Outcome(ERROR if doubt else SKIPPED, refusal=refusal)
         if self._terms.rules.boosts_do_no_harm:
             pod = before_boost(pod)
-        nodes = self._mirrors.nodes
-        cap_to = nodes.rooms if nodes is not None else None
-        done = admit(pod, choice.vpa, self._mirrors.ranges.of(namespace), terms=self._terms, cap_to=cap_to)
+        ranges, rooms = self._surroundings.ranges_of(namespace), self._surroundings.rooms
+        done = admit(pod, choice.vpa, ranges, terms=self._terms, cap_to=rooms)
         if log.isEnabledFor(logs.V2):
             _tell(pod, namespace, choice.vpa.metadata.name, done)
         status = APPLIED if done.patch else SKIPPED

@@ -11,7 +11,7 @@ from tests.cluster.hooks import register
 from tests.cluster.webhooks import (
     Scene,
     Webhook,
-    annotations,
+    annotations_of,
     container,
     recommendation,
     requests,
@@ -119,7 +119,7 @@ def test_until_all_is_read_pods_are_let_in_unchanged_and_the_webhook_is_not_read
                     break
             (pod,) = scene.run("Deployment", "web", container("app", SMALL))
             assert requests(pod) == SMALL
-            assert annotations(pod) == {}
+            assert annotations_of(pod) == {}
             assert webhook.figure(UNCHANGED, reason="NotSynced") == 1
             assert webhook.health() == "Error: waiting for the first lists of the API server"
             proxy.heal()

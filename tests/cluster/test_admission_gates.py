@@ -16,7 +16,7 @@ from tests.cluster.webhooks import (
     OURS,
     Scene,
     Webhook,
-    annotations,
+    annotations_of,
     container,
     limits,
     recommendation,
@@ -61,7 +61,7 @@ def test_cpu_is_boosted_by_a_factor(scene: Scene) -> None:
     scene.vpa("hamster", recommendation("hamster", "100m", "100Mi"), **boost(type="Factor", factor=2))
     (pod,) = scene.run("Deployment", "hamster", container("hamster", SMALL))
     assert requests(pod) == resources("200m", "100Mi")
-    assert json.loads(annotations(pod)[BOOST]) == {"requests": SMALL, "limits": {}}
+    assert json.loads(annotations_of(pod)[BOOST]) == {"requests": SMALL, "limits": {}}
 
 
 def test_cpu_is_boosted_by_a_quantity(scene: Scene) -> None:

@@ -13,7 +13,7 @@ from tests.cluster.webhooks import (
     OBSERVED,
     Scene,
     Webhook,
-    annotations,
+    annotations_of,
     container,
     limits,
     recommendation,
@@ -63,10 +63,10 @@ def test_a_side_car_that_is_injected_later_is_observed_only_if_we_are_called_aga
     assert requests(pod, 0) == resources("250m", "200Mi")
     assert limits(pod, 0) == resources("375m", "400Mi")
     if policy == "Never":
-        assert annotations(pod)[OBSERVED] == "app"
+        assert annotations_of(pod)[OBSERVED] == "app"
         assert requests(pod, 1) == resources("20m")
     else:
-        assert annotations(pod)[OBSERVED] == "app, sidecar"
+        assert annotations_of(pod)[OBSERVED] == "app, sidecar"
         assert requests(pod, 1) == resources("5")
         assert limits(pod, 1) == resources("10")
 
@@ -75,7 +75,7 @@ def test_a_side_car_that_was_injected_before_is_sized_like_any_container(scene: 
     scene.vpa("web", recommendation("app", "250m", "200Mi"), recommendation("sidecar", "5"))
     with Hook(scene.cluster, "a-injector", scene.namespace, sidecar):
         (pod,) = scene.run("Deployment", "web", container("app", SMALL))
-    assert annotations(pod)[OBSERVED] == "app, sidecar"
+    assert annotations_of(pod)[OBSERVED] == "app, sidecar"
     assert requests(pod, 1) == resources("5")
 
 
@@ -91,5 +91,5 @@ def test_a_pod_that_we_see_twice_is_boosted_once(scene: Scene, policy: str, mode
         (pod,) = scene.run("Deployment", "web", container("app", SMALL, resources("200m")))
     assert requests(pod, 0)["cpu"] == "300m"
     assert limits(pod, 0)["cpu"] == "600m"
-    before = json.loads(annotations(pod)["vpaCpuStartupBoost/app"])
+    before = json.loads(annotations_of(pod)["vpaCpuStartupBoost/app"])
     assert before == {"requests": SMALL, "limits": resources("200m")}

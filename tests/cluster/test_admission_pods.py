@@ -18,7 +18,7 @@ from tests.cluster.webhooks import (
     OBSERVED,
     Scene,
     Webhook,
-    annotations,
+    annotations_of,
     container,
     limits,
     recommendation,
@@ -60,7 +60,7 @@ def test_pods_of_a_built_in_controller_are_sized(scene: Scene, kind: str) -> Non
     scene.vpa("web", recommendation("app", "250m", "200Mi"), target=kind, api_version=version)
     for pod in scene.run(kind, "web", app(), replicas=2):
         assert requests(pod) == TARGET
-        assert annotations(pod)[OBSERVED] == "app"
+        assert annotations_of(pod)[OBSERVED] == "app"
 
 
 def test_pods_of_the_jobs_of_a_cron_job_are_sized_whatever_the_job_is_called(scene: Scene) -> None:
@@ -174,7 +174,7 @@ def test_a_pod_that_is_created_directly_is_left_alone(scene: Scene, webhook: Web
     before = webhook.figure("vpa_admission_controller_unchanged_pods_total", reason="NoController")
     pod = scene.create(pod_of("alone"))
     assert requests(pod) == SMALL
-    assert annotations(pod) == {}
+    assert annotations_of(pod) == {}
     after = webhook.figure("vpa_admission_controller_unchanged_pods_total", reason="NoController")
     assert after == before + 1
 
@@ -189,7 +189,7 @@ def test_mode_off_leaves_no_trace(scene: Scene) -> None:
     scene.vpa("web", recommendation("app", "250m", "200Mi"), mode="Off")
     (pod,) = scene.run("Deployment", "web", app())
     assert requests(pod) == SMALL
-    assert annotations(pod) == {}
+    assert annotations_of(pod) == {}
 
 
 def test_of_two_vpas_the_oldest_is_followed(scene: Scene) -> None:
@@ -198,7 +198,7 @@ def test_of_two_vpas_the_oldest_is_followed(scene: Scene) -> None:
     scene.vpa("a-second", recommendation("app", "999m", "999Mi"), target_name="web")
     (pod,) = scene.run("Deployment", "web", app())
     assert requests(pod) == TARGET
-    assert "by z-first:" in annotations(pod)["vpaUpdates"]
+    assert "by z-first:" in annotations_of(pod)["vpaUpdates"]
 
 
 def test_a_dry_run_shows_what_would_be_created_and_creates_nothing(scene: Scene) -> None:
@@ -316,7 +316,7 @@ def _patched(pod: Json, patch: list[Json]) -> Json:
 def _sizes(pod: Json) -> str:
     """Everything that the webhook may set, of pods that are otherwise alike."""
     names = ("vpaUpdates", OBSERVED)
-    texts = {name: annotations(pod).get(name) for name in names}
+    texts = {name: annotations_of(pod).get(name) for name in names}
     return json.dumps(
         [
             pod["metadata"]["labels"]["app"],

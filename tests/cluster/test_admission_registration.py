@@ -59,8 +59,9 @@ class Watch:
 
 
 def our_hook(configuration: Json) -> Json:
-    (found,) = [one for one in configuration["webhooks"] if one["name"] == "vpa.k8s.io"]
-    return found
+    found: list[Json] = [one for one in configuration["webhooks"] if one["name"] == "vpa.k8s.io"]
+    assert len(found) == 1
+    return found[0]
 
 
 def test_the_webhook_is_registered_as_upstream_registers_its_own(

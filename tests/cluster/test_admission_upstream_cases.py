@@ -18,7 +18,7 @@ from tests.cluster.webhooks import (
     OURS,
     Scene,
     Webhook,
-    annotations,
+    annotations_of,
     container,
     limits,
     recommendation,
@@ -75,8 +75,8 @@ def test_pods_start_with_the_target(scene: Scene) -> None:
     scene.vpa("hamster", recommendation("hamster", "250m", "200Mi"), mode=None)
     for pod in scene.run("Deployment", "hamster", hamster(), replicas=3):
         assert requests(pod) == TARGET
-        assert annotations(pod)["vpaObservedContainers"] == "hamster"
-        summary = annotations(pod)["vpaUpdates"]
+        assert annotations_of(pod)["vpaObservedContainers"] == "hamster"
+        summary = annotations_of(pod)["vpaUpdates"]
         assert summary.startswith("Pod resources updated by hamster: container 0: ")
         assert set(summary.rpartition(": ")[2].split(", ")) == {"cpu request", "memory request"}
 
@@ -146,7 +146,7 @@ def test_an_unrelated_patch_of_a_pod_is_not_blocked(scene: Scene) -> None:
     scene.recommend("hamster", recommendation("hamster", "100m", "100Mi"))
     body = {"metadata": {"annotations": {"someAnnotation": "someValue"}}}
     changed = scene.cluster.api.patch("Pod", pod["metadata"]["name"], scene.namespace, body=body)
-    assert annotations(changed)["someAnnotation"] == "someValue"
+    assert annotations_of(changed)["someAnnotation"] == "someValue"
     assert requests(changed) == TARGET
 
 

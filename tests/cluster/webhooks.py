@@ -250,7 +250,7 @@ class Scene:
         found: list[Json] = []
         for _ in attempts(60, f"{count} pods of {app}", pause=0.03):
             found = self.cluster.api.list("Pod", self.namespace, labelSelector=f"app={app}")
-            missed = [pod for pod in found if self.peer and OBSERVED not in annotations(pod)]
+            missed = [pod for pod in found if self.peer and OBSERVED not in annotations_of(pod)]
             for pod in missed:
                 self.cluster.api.delete("Pod", pod["metadata"]["name"], self.namespace)
             if len(found) >= count and not missed:
@@ -270,6 +270,6 @@ def limits(pod: Json, container: int = 0) -> dict[str, str]:
     return found
 
 
-def annotations(pod: Json) -> dict[str, str]:
+def annotations_of(pod: Json) -> dict[str, str]:
     found: dict[str, str] = pod["metadata"].get("annotations", {})
     return found
