@@ -17,7 +17,7 @@ from updater.settings import Settings
 from vpa.cluster import writes
 from vpa.cluster.connection import Connection
 from vpa.cluster.errors import ClusterError, Invalid, RequestError, StatusError
-from vpa.cluster.pacing import TokenBucket
+from vpa.cluster.pacing import TokenBucket, monotonic
 from vpa.cluster.resources import PODS
 from vpa.cluster.workloads import controller_of
 from vpa.disruptions import Action, Decision, Memory, Plan
@@ -36,6 +36,9 @@ log = logging.getLogger(__name__)
 
 AT_A_TIME: Final = 50
 """Changes that are under way at the same time, at most."""
+FORBIDDEN: Final = 300.0
+"""Seconds after which a permission that is missing is asked for again."""
+_MAY_NOT_EVICT: Final = 'cannot create resource "pods/eviction"'
 UID: Final = "/metadata/uid"
 OVER: Final = Refusal(
     Reason.NEXT_PASS,
@@ -91,6 +94,8 @@ class Actor:
         }
         self._under_way: dict[str, Decision] = {}
         """Uid of a pod → what is being sent."""
+        self._forbidden: dict[str, tuple[float, Refusal]] = {}
+        """Namespace in which we may not evict → until when that is taken for granted, and the answer."""
 
     async def carry_out(self, plan: Plan, *, seconds: float) -> None:
         """Do what *plan* hands out, and what it hands out because of the answers, for at most *seconds*."""
@@ -147,6 +152,9 @@ class Actor:
         if one is None:
             return None
         stopped = one.trials.stopped
+        if decision.action is Action.EVICT:
+            until, refusal = self._forbidden.get(pod.metadata.namespace, (0.0, None))
+            stopped = refusal if refusal is not None and monotonic() < until else stopped
         if stopped is None and decision.action is Action.EVICT:
             stopped = one.trials.blocked.get(group_of(pod)) or self._breaker(one.managed.key)
         if stopped is not None or not self._settings.rules.count_open_attempts:
@@ -250,6 +258,12 @@ class Actor:
 
     def _refused(self, plan: Plan, decision: Decision, error: RequestError) -> list[Decision]:
         answer = answer_of(error)
+        if _MAY_NOT_EVICT in answer.message:  # of this pod no less than of any other
+            refusal = answers.eviction(answer).refusal
+            self._forbidden[decision.pod.metadata.namespace] = monotonic() + FORBIDDEN, refusal
+            plan.withdrawn(decision, refusal)
+            self._reporter.refused(decision, answer, refusal)
+            return []
         if decision.action is Action.RESIZE and answers.resize(answer).feature_missing:
             self._features.no_resize()
         more = plan.refused(decision, answer, self._now())

@@ -344,7 +344,8 @@ class Running:
     async def catch_up(self) -> None:
         """Wait until the copies show what the server has now."""
         mirrors = self.parts.mirrors
-        for mirror in (mirrors.pods, mirrors.vpas, mirrors.disruption_budgets, mirrors.quotas, mirrors.hpas):
+        bounds = (mirrors.disruption_budgets, mirrors.quotas, mirrors.hpas)
+        for mirror in (mirrors.pods, mirrors.vpas, *filter(mirrors.available, bounds)):
             await self.until(partial(self._is_up_to_date, mirror), f"the copy of {mirror.resource}")
         await self.until(self._knows_replicas, "the copy of ReplicaSets")
 
