@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from recommender import sources
+from recommender import history, sources
 from recommender.decisions import OWNED, UPSTREAM_OWNED
 from recommender.engine import Engine
+from recommender.history import HistoryReader
 from recommender.lifetimes import Known
 from recommender.loading import Loader
 from recommender.metrics import AllMetrics
@@ -37,6 +38,8 @@ from vpa.cluster.targets import Targets
 from vpa.cluster.workloads import Workloads
 from vpa.durations import SECOND, Duration
 from vpa.matching import TargetKey
+from vpa.metrics.prometheus.access import AccessError
+from vpa.metrics.prometheus.client import Client
 from vpa.objects.autoscalers import VerticalPodAutoscaler
 from vpa.telemetry.endpoints import AddressError, new_registry, serving
 from vpa.telemetry.health import Health
@@ -62,6 +65,7 @@ class Parts:
     news: News
     publisher: Publisher
     loader: Loader
+    history: HistoryReader
     saver: Saver
     recorder: Recorder
     engine: Engine
@@ -83,7 +87,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
             await stack.enter_async_context(served)
             connection = await stack.enter_async_context(await open_connection(settings))
             await _until(stop, _lead(settings, connection, stop, metrics, health))
-    except AddressError as error:
+    except (AddressError, AccessError) as error:
         raise FatalError(str(error)) from error
     except ConfigurationError as error:
         raise FatalError(f"the API server cannot be used: {error}") from error
@@ -143,10 +147,11 @@ async def _work(
         ranges=mirrors.ranges,
         controller=lambda target: _known(mirrors, target),
     )
-    async with sources.opened(
-        settings, connection, engine.autoscalers, lambda: clocks.now() / SECOND
-    ) as source:
-        parts = assemble(settings, connection, mirrors, engine, source, clocks)
+    opened = sources.opened(
+        settings, connection, engine.autoscalers, metrics.loop, lambda: clocks.now() / SECOND
+    )
+    async with opened as source, history.opened(settings, metrics.loop) as prometheus:
+        parts = assemble(settings, connection, mirrors, engine, source, prometheus, clocks)
         try:
             await _run(settings, parts, health)
         finally:
@@ -161,6 +166,7 @@ def assemble(
     mirrors: Mirrors,
     engine: Engine,
     source: sources.Source,
+    prometheus: Client | None,
     clocks: Clocks,
 ) -> Parts:
     """All parts, joined."""
@@ -168,8 +174,11 @@ def assemble(
     tracker, autoscalers = engine.tracker, engine.autoscalers
     recorder = Recorder(connection, component=COMPONENT)
 
+    def emit(vpa: VerticalPodAutoscaler, reason: str, message: str, kind: str) -> None:
+        recorder.emit(Reference.of(VERTICAL_AUTOSCALERS, vpa.metadata), reason, message, type=kind)
+
     def report(vpa: VerticalPodAutoscaler, reason: str, message: str) -> None:
-        recorder.emit(Reference.of(VERTICAL_AUTOSCALERS, vpa.metadata), reason, message, type=WARNING)
+        emit(vpa, reason, message, WARNING)
 
     scales = Scales(connection, Discovery(connection))
     workloads = Workloads(mirrors.workloads, connection=connection, by_group=rules.kinds_by_group)
@@ -214,6 +223,9 @@ def assemble(
         now=lambda: datetime.fromtimestamp(clocks.now() / SECOND, UTC),
         foreign=lambda vpa: report(vpa, "OtherWriter", _OTHER_WRITER.format(settings.loop.recommender_name)),
     )
+    reader = HistoryReader(
+        settings, prometheus, engine, mirrors, emit=emit, now=clocks.now, clock=clocks.monotonic
+    )
     news = News(
         mirrors,
         engine,
@@ -221,6 +233,7 @@ def assemble(
         loader=loader,
         saver=saver,
         publisher=publisher,
+        history=reader,
         with_checkpoints=settings.writes_checkpoints,
     )
     upkeep = Upkeep(
@@ -236,6 +249,7 @@ def assemble(
         engine=engine,
         news=news,
         upkeep=upkeep,
+        history=reader,
         saver=saver,
         publisher=publisher,
         recorder=recorder,
@@ -248,6 +262,7 @@ def assemble(
         news=news,
         publisher=publisher,
         loader=loader,
+        history=reader,
         saver=saver,
         recorder=recorder,
         engine=engine,
@@ -275,6 +290,7 @@ async def _run(settings: Settings, parts: Parts, health: Health) -> None:
 
 def _tasks(settings: Settings, parts: Parts) -> list[Coroutine[Any, Any, None]]:
     tasks = [parts.publisher.run(), parts.recorder.run(), parts.recommender.act_on_kills()]
+    tasks.append(parts.history.run(parts.recommender.show))
     if settings.writes_checkpoints and settings.rules.spread_checkpoints:
         tasks.append(parts.saver.run())
     return tasks

@@ -6,6 +6,7 @@ has one *part* for each value. The roster (`vpa.recommendations`) is told of eve
 
 from __future__ import annotations
 
+import enum
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
@@ -30,6 +31,19 @@ VpaKey = tuple[str, str]
 """(namespace, name)"""
 
 DAEMON_SET = "DaemonSet"
+
+
+class HistoryState(enum.Enum):
+    """How far the history from Prometheus is that a VPA waits for."""
+
+    SETTLED = "settled"
+    """None is to come."""
+    FIRST = "first"
+    """None has come; a recommendation from thin data is not published yet."""
+    READING = "reading"
+    """More is to come; what is known serves meanwhile."""
+    LATE = "late"
+    """It may still come, but nobody waits for it any more."""
 
 
 class PartKey(NamedTuple):
@@ -67,6 +81,8 @@ class Served:
         "controller",
         "fetching",
         "groups",
+        "history",
+        "impressions",
         "initial",
         "key",
         "parts",
@@ -99,7 +115,11 @@ class Served:
         """What of the VPA the roster has seen."""
         self.pods = 0
         self.initial: dict[str, int] = {}
-        """Upstream's way with checkpoints: container → a row of its own, which only this VPA sees."""
+        """Upstream's way with checkpoints: container → a row of its own, which only this VPA sees. Ours too
+        while history is to come."""
+        self.history = HistoryState.SETTLED
+        self.impressions: set[str] = set()
+        """Containers of which such a row holds the newest days of history in place of the checkpoint."""
         self.fetching: set[str] = set()
         """Sources of history that have not delivered yet; until then nothing is published."""
 
@@ -130,6 +150,11 @@ class Autoscalers:
 
     def __iter__(self) -> Iterator[Served]:
         return iter(self.served.values())
+
+    @property
+    def by_controller(self) -> bool:
+        """Whether history belongs to the controller."""
+        return self._rules.history_by_controller
 
     # VPAs come, change and go
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from recommender import statuses
-from recommender.autoscalers import Autoscalers, PartKey, Served, VpaKey, scope_label
+from recommender.autoscalers import Autoscalers, HistoryState, PartKey, Served, VpaKey, scope_label
 from recommender.capped import CAPPED, capped
 from recommender.metrics import ObjectLabels, RecommenderMetrics
 from recommender.quality import Link, Quality
@@ -41,6 +41,9 @@ from vpa.sizes.limit_ranges import Ranges
 UPSTREAM_OWNED = frozenset({RECOMMENDATION_PROVIDED, NO_PODS_MATCHED, CONFIG_UNSUPPORTED, CONFIG_DEPRECATED})
 OWNED = UPSTREAM_OWNED | {LOW_CONFIDENCE, FETCHING_HISTORY, CONFLICT, CAPPED}
 """Types of conditions that only the recommender writes."""
+
+PROMETHEUS = "Prometheus"
+_AWAITED = (HistoryState.FIRST, HistoryState.READING)
 
 DRIFT = 3600.0
 """Seconds within which even small changes of bounds are written."""
@@ -174,6 +177,9 @@ class Decisions:
         if served.fetching:
             told = self._rules.more_conditions and self.fetch_failed
             return Wanted(generation, None, conditions=statuses.fetching(served.fetching) if told else {})
+        if served.history is HistoryState.FIRST and self._days(served) < 1:
+            told = self._rules.more_conditions
+            return Wanted(generation, None, conditions=statuses.fetching([PROMETHEUS]) if told else {})
         recommendation, groups = Recommendation(), None
         if scope_label(served.vpa):
             groups = [
@@ -201,7 +207,7 @@ class Decisions:
         rivals = [vpa.metadata.name for vpa in self._autoscalers.rivals(served)]
         return {
             **conditions.low_confidence(days),
-            **statuses.fetching(()),
+            **statuses.fetching([PROMETHEUS] if served.history in _AWAITED else (), meanwhile=True),
             **conditions.conflict(served.key[1], rivals if len(rivals) > 1 else ()),
             **capped(
                 served.vpa,

@@ -7,8 +7,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from recommender.autoscalers import Autoscalers, Served, VpaKey, containers_of
-from recommender.knowledge import NOTHING, Knowledge, adopt, of_state
+from recommender.autoscalers import Autoscalers, HistoryState, Served, VpaKey, containers_of
+from recommender.knowledge import NOTHING, Knowledge, adopt, of_row, of_state
+from recommender.merging import move_peak
 from recommender.ooms import Kill, standing_kills
 from recommender.schedule import CheckpointKey
 from recommender.tracking import GroupKey, PodKey, Tracker
@@ -17,6 +18,7 @@ from vpa.cluster.connection import Connection
 from vpa.cluster.errors import Forbidden, NotFound
 from vpa.cluster.reads import pages
 from vpa.cluster.resources import CHECKPOINTS
+from vpa.histograms import NEVER
 from vpa.objects.autoscalers import VerticalPodAutoscaler
 from vpa.objects.checkpoints import Checkpoint
 from vpa.rules import Rules
@@ -155,12 +157,19 @@ class Loader:
         peaks = checkpoints.decode_peaks(checkpoint.metadata.annotations, checkpoint.status)
         if not self._rules.running_peaks:
             peaks = []
+        usage = self._tracker.usage
+        fresh = [one for one in instances.values() if usage.window_end[one] == NEVER]
         try:
-            used = adopt(self._tracker.usage, row, state, peaks, instances, now=self._now())
+            used = adopt(usage, row, state, peaks, instances, now=self._now())
         except checkpoints.CheckpointError as error:
             self._broken(served, checkpoint, error)
             self.stored[key] = stored_of(checkpoint, NOTHING)
             return
+        for instance in instances.values():
+            if usage.row[instance] != row:  # history is still to come: what is known now stays aside
+                usage.cpu_time[instance] = max(usage.cpu_time[instance], state.last_sample)
+                if instance in fresh and usage.window_end[instance] != NEVER:
+                    move_peak(usage, instance, row)
         self.results["loaded" if used else "known"] += 1
         self._autoscalers.dirty.add(served.key)
 
@@ -169,10 +178,17 @@ class Loader:
         if self._rules.history_by_controller and served.controller is not None:
             group = self._tracker.group(GroupKey(*served.controller))
             row = self._tracker.row(group, container, self._now())
-            return row, dict(self._tracker.feeding(group, container))
+            instances = dict(self._tracker.feeding(group, container))
+            settled = served.history is HistoryState.SETTLED
+            if settled or of_row(self._tracker.usage, row) != NOTHING:
+                return row, instances
+            return self._own_row(served, container), instances
+        return self._own_row(served, container), {}
+
+    def _own_row(self, served: Served, container: str) -> int:
         if container not in served.initial:
             served.initial[container] = int(self._tracker.usage.new_rows(1, self._now())[0])
-        return served.initial[container], {}
+        return served.initial[container]
 
     def _broken(self, served: Served, checkpoint: Checkpoint, error: Exception) -> None:
         self.results["broken"] += 1

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from recommender.autoscalers import VpaKey
 from recommender.engine import Engine
+from recommender.history import HistoryReader
 from recommender.loading import CHECKPOINT_SOURCE, Loader
 from recommender.mirrors import Mirrors
 from recommender.ooms import Kill, new_kills, standing_kills
@@ -32,6 +33,7 @@ class News:
         loader: Loader,
         saver: Saver,
         publisher: Publisher,
+        history: HistoryReader,
         with_checkpoints: bool,
     ) -> None:
         self.kills: list[Kill] = []
@@ -46,6 +48,7 @@ class News:
         self._loader = loader
         self._saver = saver
         self._publisher = publisher
+        self._history = history
         self._with_checkpoints = with_checkpoints
         self._rules = engine.rules
         self._begun = False
@@ -83,13 +86,16 @@ class News:
                 self._publisher.forget(key)
                 self._saver.forget(before)
                 self._loader.forget(before)
+                self._history.forget(before)
             self.unresolved.discard(key)
         elif before is None:
             if self._with_checkpoints and (self._rules.late_checkpoints or not self._begun):
                 served.fetching.add(CHECKPOINT_SOURCE)
+            self._history.expect(served)
             self.unresolved.add(key)
         elif old is not None and target_key(old) != target_key(served.vpa):
             self._loader.forgive(served)
+            self._history.expect(served)
             self.unresolved.add(key)
 
     def _workload_changed(self, old: Record | None, new: Record | None) -> None:

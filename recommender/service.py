@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from recommender.autoscalers import Served, VpaKey, scope_label
 from recommender.decisions import Verdict
 from recommender.engine import Engine
+from recommender.history import HistoryReader
 from recommender.mirrors import Mirrors
 from recommender.news import News
 from recommender.placement import Placement
@@ -67,6 +68,7 @@ class Recommender:
         targets: Targets,
         news: News,
         upkeep: Upkeep,
+        history: HistoryReader,
         saver: Saver,
         publisher: Publisher,
         recorder: Recorder,
@@ -81,6 +83,7 @@ class Recommender:
         self._targets = targets
         self._news = news
         self._upkeep = upkeep
+        self._history = history
         self._saver = saver
         self._publisher = publisher
         self._recorder = recorder
@@ -101,6 +104,7 @@ class Recommender:
             with step(step="LoadPods"):
                 await self._placing.wait_for(self._place_pods)
                 self._news.add_kills(await self._upkeep.load_checkpoints())
+                self._history.start()
             with step(step="LoadMetrics"):
                 await self._read_usage()
                 self._record_kills()
@@ -129,8 +133,12 @@ class Recommender:
             await self._placing.wait_for(self._place_pods)
             concerned = self._record_kills()
             if concerned:
-                now, clock = self._clocks.now(), self._clocks.monotonic()
-                await self._carry_out(self.engine.decide(now=now, clock=clock, keys=concerned), urgent=True)
+                await self.show(concerned)
+
+    async def show(self, keys: Collection[VpaKey]) -> None:
+        """Write what has just come to be known of these VPAs."""
+        now, clock = self._clocks.now(), self._clocks.monotonic()
+        await self._carry_out(self.engine.decide(now=now, clock=clock, keys=keys), urgent=True)
 
     def _record_kills(self) -> set[VpaKey]:
         kills, self._news.kills = self._news.kills, []

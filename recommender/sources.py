@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Protocol
 
 from recommender.autoscalers import Autoscalers
+from recommender.history import client_of
+from recommender.metrics import RecommenderMetrics
 from recommender.settings import PROMETHEUS, Settings
 from vpa import selectors
 from vpa.cluster.connection import Connection
 from vpa.durations import SECOND
 from vpa.metrics.metrics_api import ExternalMetrics, ExternalPod, MetricsApi
 from vpa.metrics.prometheus import names
-from vpa.metrics.prometheus.access import Access
-from vpa.metrics.prometheus.client import Client
 from vpa.metrics.prometheus_usage import PrometheusUsage
 from vpa.metrics.usage import Usage
 
@@ -89,7 +89,11 @@ class FromPrometheus:
 
 @contextlib.asynccontextmanager
 async def opened(
-    settings: Settings, connection: Connection, autoscalers: Autoscalers, wall: Callable[[], float]
+    settings: Settings,
+    connection: Connection,
+    autoscalers: Autoscalers,
+    metrics: RecommenderMetrics,
+    wall: Callable[[], float],
 ) -> AsyncIterator[Source]:
     """The source that *settings* name. *wall*: the wall clock in seconds."""
 
@@ -112,10 +116,7 @@ async def opened(
         yield FromExternalMetrics(external, autoscalers)
     elif chosen.usage_source == PROMETHEUS:
         history = settings.history
-        timeout = history.prometheus_query_timeout / SECOND
-        async with Client(
-            Access.from_flags(history), timeout=timeout, concurrency=history.prometheus_query_concurrency
-        ) as client:
+        async with client_of(settings, metrics) as client:
             usage = PrometheusUsage(
                 client=client,
                 names=names.from_flags(history),

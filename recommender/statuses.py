@@ -44,17 +44,18 @@ class Wanted:
     conditions: Mapping[str, Condition | None] = field(default_factory=dict)
 
 
-def fetching(sources: Iterable[str]) -> dict[str, Condition | None]:
-    """``FetchingHistory`` while *sources* have not delivered."""
+def fetching(sources: Iterable[str], *, meanwhile: bool = False) -> dict[str, Condition | None]:
+    """``FetchingHistory`` while *sources* have not delivered; *meanwhile* something else serves."""
     names = " and ".join(sorted(sources))
     if not names:
         return {conditions.FETCHING_HISTORY: None}
+    until = "rests on checkpoints and present usage" if meanwhile else "stays as it is"
     return {
         conditions.FETCHING_HISTORY: Condition(
             type=conditions.FETCHING_HISTORY,
             status=conditions.TRUE,
             reason=HISTORY_LOADING,
-            message=f"History is still to come from {names}; the recommendation stays as it is until then",
+            message=f"History is still to come from {names}; the recommendation {until} until then",
         )
     }
 

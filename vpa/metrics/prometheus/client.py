@@ -96,7 +96,9 @@ class Client:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
+        note: Callable[[str, str, float], None] = lambda code, method, seconds: None,
     ) -> None:
+        """*note* is told of each answered request: its status code, its method, and how long it took."""
         self.access = access
         self.statistics = Statistics()
         self.breakers = {address: Breaker() for address in access.addresses}
@@ -108,6 +110,7 @@ class Client:
         self._sleep = sleep
         self._clock = clock
         self._jitter = jitter
+        self._note = note
         self._by_get: set[str] = set()
         self._session: aiohttp.ClientSession | None = None
 
@@ -239,6 +242,7 @@ class Client:
         url = f"{address}/api/v1/{query.path}"
         self.statistics.requests += 1
         by_get = address in self._by_get
+        started = self._clock()
         try:
             async with self._session.request(
                 "GET" if by_get else "POST",
@@ -247,6 +251,7 @@ class Client:
                 params=query.params if by_get else None,
                 data=None if by_get else dict(query.params),
             ) as response:
+                self._note(str(response.status), response.method.lower(), self._clock() - started)
                 body = await self._read(response, query, address)
                 return response.status, response.reason or "", response.headers, body
         except TimeoutError:
