@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 
+from tests.node.figures import Figures, measured
 from tests.node.installation import Chart
 from tests.node.workloads import Namespace
 from tests.testbed import components
@@ -48,6 +49,18 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     capture = session.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():
         project_image.archive()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what was measured."""
+    for line in measured():
+        terminalreporter.write_line(line)
+
+
+@pytest.fixture
+def figures(request: pytest.FixtureRequest) -> Figures:
+    """Takes figures by name, which are shown at the end of the run."""
+    return Figures(request.node.name)
 
 
 @pytest.fixture(scope="session")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import pytest
 
 from tests.node import usage
+from tests.node.figures import Figures
 from tests.node.workloads import MI, Namespace, condition, container, is_ready, pod_spec, restarts
 from tests.testbed.api import Json
 from tests.testbed.processes import attempts
@@ -27,7 +27,7 @@ def resources(cpu: str, memory: str, cpu_limit: str, memory_limit: str) -> Json:
 
 
 def test_a_resize_up_and_down_is_in_the_cgroups_and_restarts_nothing(
-    namespace: Namespace, record_property: Callable[[str, object], None]
+    namespace: Namespace, figures: Figures
 ) -> None:
     app = container(requests={"cpu": "100m", "memory": "64Mi"}, limits={"cpu": "200m", "memory": "128Mi"})
     namespace.deployment("web", pod_spec(app, node="node-1"))
@@ -48,7 +48,7 @@ def test_a_resize_up_and_down_is_in_the_cgroups_and_restarts_nothing(
     ):
         start = namespace.recommend("web", {"app": target})
         after = namespace.in_force("web", {"app": expected}, seconds=EFFECT_SECONDS)
-        record_property(f"seconds_{direction}", round(time.monotonic() - start, 2))
+        figures(f"seconds_{direction}", round(time.monotonic() - start, 2))
         now = namespace.cgroup(after)
         assert (now.cpu_limit, now.memory_limit) == limits
         assert namespace.pod_cgroup(after).memory_limit == limits[1]

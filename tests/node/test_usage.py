@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import pytest
 
 from tests.node import usage
+from tests.node.figures import Figures
 from tests.node.workloads import MI, Namespace, container, millicores, pod_spec
 from tests.testbed.processes import attempts
 from vpa.quantities import Quantity
@@ -37,9 +37,7 @@ def test_metrics_server_and_cadvisor_agree_with_the_work_asked_for(namespace: Na
     assert usage.memory_from_cadvisor(namespace, pod) == pytest.approx(found.memory, rel=0.05)
 
 
-def test_recommendations_follow_the_true_use(
-    namespace: Namespace, record_property: Callable[[str, object], None]
-) -> None:
+def test_recommendations_follow_the_true_use(namespace: Namespace, figures: Figures) -> None:
     """CPU within 10 % of use and margin; memory is its peak with the margin, or the next bucket's end."""
     namespace.deployment("busy", pod_spec(container(milli=MILLI, mib=MIB), node="node-1"))
     namespace.vpa("busy", mode="Off", recommender=None)
@@ -54,4 +52,4 @@ def test_recommendations_follow_the_true_use(
         cpu, memory = millicores(target["cpu"]) / 1.15, Quantity.parse(target["memory"]).value() / 1.15
         if cpu == pytest.approx(MILLI, rel=0.1) and memory == pytest.approx((MIB + OWN_MIB) * MI, rel=0.1):
             break
-    record_property("seconds", round(time.monotonic() - start))
+    figures("seconds", round(time.monotonic() - start))

@@ -95,8 +95,14 @@ class Node:
         self._around.network.attach(self.index, init)
 
     def kill(self) -> None:
-        """Take its power away: every process of it is gone at once."""
+        """Take its power away: every process of it is gone when this returns."""
+        init = psutil.Process(self._init())
         self._process.kill()
+        deadline = time.monotonic() + 10
+        with contextlib.suppress(psutil.NoSuchProcess):
+            # The kernel lets process 1 end when all others of its namespace have.
+            while init.status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline:
+                time.sleep(0.01)
 
     @property
     def running(self) -> bool:
