@@ -1,0 +1,144 @@
+"""The recommender reads its past from a real Prometheus, on a real cluster."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.cluster.recommending import Running, Shop, dumped
+from tests.testbed import folders, traces
+from tests.testbed.cluster import Cluster
+from tests.testbed.metrics import MetricsApi
+from tests.testbed.prometheus import Prometheus, Series, backfill
+from vpa import times
+
+pytestmark = [pytest.mark.cluster, pytest.mark.prometheus]
+
+ROOT = folders.HERE.parent.parent
+DAYS = 2
+SCRAPE = 60
+FLAGS = (f"--history-length={DAYS}d", "--history-resolution=1m")
+"""A point of a minute counts as a sample does, so that a file of usage leads to the same numbers."""
+
+KINDS = ("verticalpodautoscaler", "statefulset", "pod")
+
+
+@pytest.fixture
+def shop(cluster: Cluster, metrics: MetricsApi, namespace: str) -> Shop:
+    return Shop(cluster, namespace)
+
+
+@pytest.fixture
+def past(shop: Shop, tmp_path: Path) -> Iterator[Prometheus]:
+    """A Prometheus, not started yet, that knows the past of the StatefulSets db and later."""
+    now = time.time() // SCRAPE * SCRAPE + 7
+    series = [*_cpu(shop.namespace, now), *_memory(shop.namespace, now)]
+    backfill(tmp_path / "prometheus" / "data", series)
+    made = Prometheus(tmp_path / "prometheus")
+    yield made
+    made.kill()
+
+
+def _usage(pod: str, now: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    seconds, cores = traces.resampled("crane_input1", end=now, length=DAYS * 86400, step=SCRAPE, peak=1.3)
+    return seconds, cores, traces.memory(cores, floor=90e6, seed=len(pod))
+
+
+def _labels(namespace: str, pod: str) -> dict[str, str]:
+    return {"job": "kubelet", "namespace": namespace, "pod": pod, "container": pod.rpartition("-")[0]}
+
+
+def _cpu(namespace: str, now: float) -> Iterator[Series]:
+    for pod in ("db-0", "later-0"):
+        seconds, cores, _ = _usage(pod, now)
+        counter = np.cumsum(cores) * SCRAPE
+        yield Series("container_cpu_usage_seconds_total", _labels(namespace, pod), seconds, counter)
+
+
+def _memory(namespace: str, now: float) -> Iterator[Series]:
+    for pod in ("db-0", "later-0"):
+        seconds, _, memory = _usage(pod, now)
+        yield Series("container_memory_working_set_bytes", _labels(namespace, pod), seconds, memory)
+
+
+def loaded(shop: Shop, vpa: str) -> str:
+    """What the event says of the VPA's history; "" while there is none."""
+    return next((message for reason, message in shop.events(vpa) if reason == "HistoryLoaded"), "")
+
+
+def by_file(shop: Shop, past: Prometheus, folder: Path, last: int) -> dict[str, Any]:
+    """VPA → its containers' recommendations from the same samples by `vpa recommend --usage`.
+
+    *last*: nanoseconds of the newest sample.
+    """
+    objects, usage = dumped(shop, folder, *KINDS), folder / "usage.jsonl"
+    moment = datetime.datetime.fromtimestamp(last / times.SECOND + 121, datetime.UTC)
+    where = [f"--prometheus-address={past.url}", f"--now={moment:%Y-%m-%dT%H:%M:%SZ}", *FLAGS]
+    usage.write_text(run("history", "-f", str(objects), "-o", "usage", *where))
+    result = json.loads(run("recommend", "-f", str(objects), "--usage", str(usage), "-o", "json"))
+    return {one["metadata"]["name"]: one["status"]["recommendation"] for one in result["items"]}
+
+
+def run(*args: str) -> str:
+    command = [sys.executable, "-m", "vpa.cli", *args]
+    return subprocess.run(command, cwd=ROOT, check=True, text=True, stdout=subprocess.PIPE, timeout=60).stdout
+
+
+def test_a_prometheus_that_is_down_at_the_start_is_read_when_it_comes_and_nothing_counts_twice(
+    shop: Shop, past: Prometheus, tmp_path: Path
+) -> None:
+    shop.workload("db", kind="StatefulSet")
+    shop.workload("later", kind="StatefulSet")
+    shop.vpa("db", kind="StatefulSet")
+    flags = ("--storage=prometheus", f"--prometheus-address={past.url}", *FLAGS)
+
+    with shop.recommender(*flags) as running:
+        shop.wait("the condition", lambda: shop.has_condition("db", "FetchingHistory"), running.process)
+        assert not shop.targets("db")
+        past.start()
+        past.wait_until_ready()
+        message = shop.wait("history", lambda: loaded(shop, "db"), running.process)
+        assert "of 1 pods (1 present)" in message
+        shop.wait("its end", lambda: not shop.has_condition("db", "FetchingHistory"), running.process)
+        shop.wait_for_target("db", "db", seconds=10)
+        assert not shop.has_condition("db", "LowConfidence")
+
+        shop.vpa("later", kind="StatefulSet")
+        shop.wait("its history", lambda: loaded(shop, "later"), running.process)
+        shop.wait_for_target("later", "later", seconds=10)
+        asked = running.figures()
+        answered = 'vpa_recommender_prometheus_client_api_requests_count_total{code="200",method="post"}'
+        assert asked.get(answered, asked.get(answered.replace("_total", ""), 0)) >= 4
+        running.process.stop()  # saves checkpoints
+    before = shop.checkpoint("db", "db")
+    expected = by_file(shop, past, tmp_path, times.parse(before["lastSampleStart"]))
+    assert shop.status("db")["recommendation"] == expected["db"]
+
+    known = len([reason for reason, _ in shop.events("db") if reason == "HistoryLoaded"])
+    assert known == 1
+    with shop.recommender(*flags, name="again") as running:
+        running.wait_for_ticks(1)
+        shop.wait(
+            "history again",
+            lambda: not shop.has_condition("db", "FetchingHistory") and "History is read" in log(running),
+            running.process,
+        )
+        running.process.stop()
+    after = shop.checkpoint("db", "db")
+    more = times.parse(after["lastSampleStart"]) - times.parse(before["lastSampleStart"])
+    counted = after["totalSamplesCount"] - before["totalSamplesCount"]
+    assert counted == more // (SCRAPE * times.SECOND)
+    assert after["firstSampleStart"] == before["firstSampleStart"]
+
+
+def log(running: Running) -> str:
+    return running.process.logs()
