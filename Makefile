@@ -14,7 +14,7 @@ $(READY): requirements.lock pyproject.toml
 	@touch $@
 
 demo: $(READY)
-	@$(BIN)/python -m tests.demo
+	@$(BIN)/python -m tests.demo $(if $(KEEP),--keep)
 
 # The components of the test cluster (etcd, kube-apiserver …) are built while the tests without a cluster run:
 # about ten minutes the first time on two cores, into the user's cache; nothing afterwards.

@@ -69,8 +69,8 @@ def show(folder: Path) -> None:
     if not usage.exists():
         write_usage(usage)
     print(
-        "Eight days of a small shop. CPU: public traces of gocrane/crane (Apache-2.0) and the Numenta Anomaly\n"
-        "Benchmark (MIT), divided among the pods. Memory: SYNTHETIC, a seeded function of the CPU series.\n"
+        "Eight days of a small shop. CPU: public traces of gocrane/crane (Apache-2.0) and the Numenta\n"
+        "Anomaly Benchmark (MIT), divided among the pods. Memory: SYNTHETIC, a seeded function of the CPU series.\n"
     )
     arguments = ["recommend", "-f", "tests/demo/shop.yaml", "--usage", str(usage.relative_to(REPOSITORY))]
     for extra in ([], ["--explain"]):
