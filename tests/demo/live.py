@@ -15,6 +15,7 @@ from pathlib import Path
 from tests.cluster import roles
 from tests.cluster.webhooks import Webhook
 from tests.testbed import ports, traces
+from tests.testbed.api import Json
 from tests.testbed.cluster import Cluster
 from tests.testbed.processes import attempts
 
@@ -110,7 +111,7 @@ def _circle(cluster: Cluster) -> None:
     before = {pod["metadata"]["uid"] for pod in cluster.api.list("Pod", NAMESPACE)}
     with Webhook(cluster=cluster, account=admission, flags=["--status-lease-update-interval=1s"]):
         print(
-            "\nNow the webhook and the updater run too (with --wait-for-history=false: a demo's minute is less\n"
+            "\nNow the webhook and the updater run too (--wait-for-history=false: the demo's minute is less\n"
             "than the day of samples that the updater wants to see before it evicts).\n",
             flush=True,
         )
@@ -142,7 +143,7 @@ def _targets(cluster: Cluster, vpa: str) -> bool:
     return bool(status.get("recommendation", {}).get("containerRecommendations"))
 
 
-def _pods(cluster: Cluster, app: str) -> list[dict[str, object]]:
+def _pods(cluster: Cluster, app: str) -> list[Json]:
     return cluster.api.list("Pod", NAMESPACE, labelSelector=f"app={app}")
 
 

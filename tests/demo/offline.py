@@ -70,7 +70,8 @@ def show(folder: Path) -> None:
         write_usage(usage)
     print(
         "Eight days of a small shop. CPU: public traces of gocrane/crane (Apache-2.0) and the Numenta\n"
-        "Anomaly Benchmark (MIT), divided among the pods. Memory: SYNTHETIC, a seeded function of the CPU series.\n"
+        "Anomaly Benchmark (MIT), divided among the pods.\n"
+        "Memory: SYNTHETIC, a seeded function of the CPU series.\n"
     )
     arguments = ["recommend", "-f", "tests/demo/shop.yaml", "--usage", str(usage.relative_to(REPOSITORY))]
     for extra in ([], ["--explain"]):
@@ -81,6 +82,4 @@ def show(folder: Path) -> None:
         result = subprocess.run(command, cwd=REPOSITORY, check=True, text=True, stdout=subprocess.PIPE)
         lines = result.stdout.splitlines()
         print("\n".join(lines[-47:] if extra else lines), flush=True)
-    print(
-        "Memory above is synthetic. The files stay in .demo/ and tests/demo/: try flags and policies on them."
-    )
+    print("Memory above is synthetic. The files stay in .demo/ and tests/demo/: try flags on them.")
