@@ -51,13 +51,14 @@ async def change(connection: Connection, namespace: str, name: str, **data: str)
 
 def versions(connection: Connection, namespace: str, **options: Any) -> Reflector[Any, str]:
     """A copy of the ConfigMaps of *namespace*: their versions by name."""
+    usual: dict[str, Any] = {"pace": QUICK, "field_selector": "metadata.name!=kube-root-ca.crt"}
     return Reflector(
         connection,
         CONFIG_MAPS,
         kind=PartialObject,
         project=lambda found: found.metadata.resource_version,
         namespace=namespace,
-        **({"pace": QUICK, "field_selector": "metadata.name!=kube-root-ca.crt"} | options),
+        **(usual | options),
     )
 
 

@@ -255,7 +255,7 @@ class Shop:
     def upstream(self, *args: str, interval: str = "1s", everywhere: bool = False) -> Iterator[Running]:
         """Upstream's recommender 1.8.1, killed at the end of the block."""
         port = ports.free()
-        command = [
+        command: list[str | Path] = [
             builds.binary("upstream-recommender"),
             f"--kubeconfig={self.account().kubeconfig}",
             f"--address=127.0.0.1:{port}",
