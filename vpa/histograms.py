@@ -31,6 +31,7 @@ CHECKPOINT_WEIGHT = 10000
 
 _ZERO_TO_EPOCH = 62135596800 * 10**9  # nanoseconds from Go's zero time (year 1) to the Unix epoch
 _REFERENCE_LIMIT = 2**62  # keeps differences of two times inside an int64
+_NOTHING_LEFT = -(2**30)  # half-lives after which a weight is 0; the true number may not fit in 32 bits
 _CHUNK = 8192  # rows of one percentile pass: running sums and thresholds stay in the processor's cache
 _NUMBERS = np.arange(COUNT, dtype=np.int16)[:, None]  # bucket numbers as a column
 
@@ -200,7 +201,7 @@ class HistogramBank:
         old = self.reference[rows]
         unset = old == NEVER
         distance = np.where(unset, float(NEVER), (np.where(unset, 0, old) - rounded).astype(np.float64))
-        exponents = np.floor(distance / self.half_life + 0.5)
+        exponents = np.maximum(np.floor(distance / self.half_life + 0.5), _NOTHING_LEFT)
         self._scale(rows, np.ldexp(1.0, exponents.astype(np.int32)))
         self.reference[rows] = rounded
 

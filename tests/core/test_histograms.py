@@ -164,6 +164,15 @@ def test_vector_histograms() -> None:
     vectors.check("histograms", cases, outcome)
 
 
+def test_a_half_life_of_a_second_forgets_all_that_is_old() -> None:
+    bank = HistogramBank(buckets.cpu(), half_life=10**9)
+    row, one = np.array([0]), np.array([1.0])
+    for time in (0, 50 * 365 * DAY):
+        bank.add(row, one, one, np.array([time]))
+    assert bank.total[0] == 1.0
+    assert bank.reference[0] == 50 * 365 * DAY
+
+
 # Properties: the bank against the plain histogram.
 
 ROWS = 5
