@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
-from tests.cluster.clients import connect, make, operator
+from tests.cluster.clients import connect, make, operator, until, versions
 from tests.testbed.cluster import Cluster
 from tests.testbed.faults import FaultProxy
-from vpa.cluster import errors, reads, writes
+from vpa.cluster import credentials, errors, reads, writes
 from vpa.cluster.connection import Connection
+from vpa.cluster.reflectors import running
 from vpa.cluster.resources import CONFIG_MAPS, NAMESPACES, PODS
 from vpa.objects.meta import PartialObject
 
@@ -215,3 +219,84 @@ async def test_the_fence_stops_writes_but_not_reads(cluster: Cluster, namespace:
 async def test_a_server_that_is_no_url_is_refused(cluster: Cluster) -> None:
     with pytest.raises(errors.ConfigurationError, match=r'API server "10\.0\.0\.1:6443" is no URL'):
         await Connection.open(kubeconfig=str(cluster.kubeconfig), servers=["10.0.0.1:6443"])
+
+
+async def tunnel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: list[str]) -> None:
+    """One connection of a small HTTP proxy that knows CONNECT only."""
+    line = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")[0]
+    asked.append(line)
+    host, _, port = line.split()[1].rpartition(":")
+    far_reader, far_writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+
+    async def carry(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await source.read(65536):
+                sink.write(data)
+                await sink.drain()
+        sink.close()
+
+    await asyncio.gather(carry(reader, far_writer), carry(far_reader, writer))
+
+
+async def test_requests_and_watches_go_through_an_http_proxy(
+    cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    asked: list[str] = []
+    server = await asyncio.start_server(lambda r, w: tunnel(r, w, asked), "127.0.0.1", 0)
+    config = json.loads(cluster.kubeconfig.read_text())
+    config["clusters"][0]["cluster"]["proxy-url"] = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    (tmp_path / "kubeconfig").write_text(json.dumps(config))
+    async with server, await Connection.open(kubeconfig=str(tmp_path / "kubeconfig")) as connection:
+        copy = versions(connection, namespace)
+        async with running(copy, timeout=10):
+            await make(connection, namespace, "a")
+            await until(lambda: len(copy) == 1, "the event")
+    address = cluster.server.removeprefix("https://")
+    assert set(asked) == {f"CONNECT {address} HTTP/1.1"}
+
+
+async def test_the_certificate_may_be_for_another_name_if_the_kubeconfig_says_so(
+    cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    config = json.loads(cluster.kubeconfig.read_text())
+    (tmp_path / "kubeconfig").write_text(json.dumps(config))
+    for name, fits in (("kubernetes.default.svc", True), ("example.com", False)):
+        config["clusters"][0]["cluster"]["tls-server-name"] = name
+        (tmp_path / "kubeconfig").write_text(json.dumps(config))
+        async with await Connection.open(kubeconfig=str(tmp_path / "kubeconfig")) as connection:
+            reading = reads.list_all(connection, CONFIG_MAPS, kind=PartialObject, namespace=namespace)
+            if fits:
+                assert await reading
+            else:
+                with pytest.raises(
+                    errors.Unreachable, match=r"its certificate is not trusted: .*example\.com"
+                ):
+                    await reading
+
+
+async def test_a_refused_token_of_an_exec_plugin_is_replaced_by_running_it_again(
+    cluster: Cluster, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(credentials, "PLUGIN_PAUSE", 0.0)
+    account = await asyncio.to_thread(operator, cluster)
+    (tmp_path / "token").write_text("not-a-token")
+    program = tmp_path / "plugin"
+    program.write_text(
+        f"""#!/bin/sh
+echo '{{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
+        "status": {{"token": "'$(cat {tmp_path}/token)'"}}}}'
+"""
+    )
+    program.chmod(0o755)
+    config = json.loads(cluster.kubeconfig.read_text())
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": str(program)}
+    config["users"][0]["user"] = {"exec": plugin}
+    (tmp_path / "kubeconfig").write_text(json.dumps(config))
+    async with await Connection.open(kubeconfig=str(tmp_path / "kubeconfig")) as connection:
+        with pytest.raises(errors.Unauthorized):
+            await make(connection, namespace, "a")
+        (tmp_path / "token").write_text(account.token)
+        await make(connection, namespace, "a")
+        program.unlink()
+        await make(connection, namespace, "b")  # what it gave is good until it is refused

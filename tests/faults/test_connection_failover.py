@@ -101,3 +101,29 @@ async def test_when_no_address_answers_the_tries_are_spread(
             async with await connect(cluster) as direct:
                 await make(direct, namespace, "a")
             await until(lambda: len(copy) == 1, "the news")
+
+
+async def test_when_one_of_two_api_servers_is_killed_the_other_is_used() -> None:
+    """Two real API servers over one store: copies and leases go on, and nothing is listed afresh."""
+    with Cluster(apiservers=2) as cluster:
+        cluster.create_namespace("pair")
+        async with await connect(cluster, servers=cluster.servers) as connection:
+            copy = versions(connection, "pair", pace=QUICK)
+            election = Election(
+                connection,
+                namespace="pair",
+                name="lock",
+                lease_duration=6.0,
+                renew_deadline=4.0,
+                retry_period=0.5,
+            )
+            async with running(copy, timeout=10), election.held():
+                await make(connection, "pair", "before")
+                await asyncio.to_thread(cluster.process("kube-apiserver").kill)
+                started = time.monotonic()
+                await make(connection, "pair", "after")
+                await until(lambda: len(copy) == 2, "the news by the other server")
+                print(f"killed API server: watch resumed after {time.monotonic() - started:.2f} s")
+                await asyncio.sleep(5.0)
+                assert election.leading
+                assert copy.counters.lists == 1

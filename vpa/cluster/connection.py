@@ -190,6 +190,8 @@ class Connection:
 
     def _delay_before_repeat(self, error: RequestError, backoff: Backoff, failures: int) -> float | None:
         """Seconds until *error*'s request may be repeated, None if it must not be."""
+        if isinstance(error.__cause__, aiohttp.ClientConnectorCertificateError) and len(self._endpoints) == 1:
+            return None  # it will not be trusted in a second either
         if isinstance(error, Unreachable):
             if error.sent and error.method != "GET":
                 return None

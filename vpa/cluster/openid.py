@@ -85,10 +85,12 @@ class OpenIDToken:
             str(self._config.get("client-id") or ""),
             str(self._config.get("client-secret") or ""),
         )
-        auth = aiohttp.BasicAuth(client, secret) if secret else None
-        if auth is None:
+        headers = {}
+        if secret:
+            headers["Authorization"] = "Basic " + base64.b64encode(f"{client}:{secret}".encode()).decode()
+        else:
             form["client_id"] = client
-        async with session.post(endpoint, data=form, auth=auth, raise_for_status=True) as response:
+        async with session.post(endpoint, data=form, headers=headers, raise_for_status=True) as response:
             answer: dict[str, Any] = await response.json(content_type=None)
         return answer
 
