@@ -123,6 +123,13 @@ def test_a_prometheus_that_is_down_at_the_start_is_read_when_it_comes_and_nothin
     expected = by_file(shop, past, tmp_path, times.parse(before["lastSampleStart"]))
     assert shop.status("db")["recommendation"] == expected["db"]
 
+    live = ("-n", shop.namespace, "--kubeconfig", str(shop.cluster.kubeconfig), *FLAGS)
+    shown = run(
+        "recommend", "--prometheus", past.url, *live, f"--now={before['lastSampleStart']}", "-o", "json"
+    )
+    found = {one["metadata"]["name"]: one["status"] for one in json.loads(shown)["items"]}
+    assert found["db"]["recommendation"] == expected["db"]
+
     known = len([reason for reason, _ in shop.events("db") if reason == "HistoryLoaded"])
     assert known == 1
     with shop.recommender(*flags, name="again") as running:

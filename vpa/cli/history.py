@@ -221,14 +221,17 @@ def _size(size: int) -> str:
     return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
 
 
-def _load(request: Request, output: str) -> None:
+def load(request: Request) -> tuple[list[HistoryBatch], Progress]:
+    """Load all with a progress bar; an `InputError` when it cannot be had."""
     try:
-        batches, progress = asyncio.run(loaded(request))
-    except AccessError as error:
+        return asyncio.run(loaded(request))
+    except (AccessError, HistoryError) as error:
         raise InputError(str(error)) from None
-    except HistoryError as error:
-        raise InputError(str(error)) from None
-    for note in _notices(batches, progress):
+
+
+def _load(request: Request, output: str) -> None:
+    batches, progress = load(request)
+    for note in notices(batches, progress):
         print(f"vpa: {note}", file=sys.stderr)
     if output == "usage":
         for line in usage_lines(batches):
@@ -280,7 +283,8 @@ async def loaded(request: Request) -> tuple[list[HistoryBatch], Progress]:
     return batches, progress
 
 
-def _notices(batches: list[HistoryBatch], progress: Progress) -> Iterator[str]:
+def notices(batches: list[HistoryBatch], progress: Progress) -> Iterator[str]:
+    """What the user should know of a load, one line each."""
     yield from progress.notes
     yield from progress.problems
     if progress.lost:

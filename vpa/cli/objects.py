@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -69,6 +69,13 @@ class Objects:
     items: list[Item] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
 
+    def within(self, namespaces: Collection[str]) -> Objects:
+        """Those in *namespaces*, and what is in none; all where no namespace is given."""
+        if not namespaces:
+            return self
+        kept = [item for item in self.items if not item.namespace or item.namespace in namespaces]
+        return Objects(kept, self.ignored)
+
     def of(self, kind: type[T]) -> list[T]:
         """All objects of one struct type, in input order."""
         return [item.object for item in self.items if type(item.object) is kind]
@@ -83,7 +90,7 @@ def read(paths: Iterable[str], *, stdin: Any = None) -> Objects:
     result = Objects()
     for path in paths:
         for data in _documents(path, stdin or sys.stdin):
-            _add(result, data, path)
+            add(result, data, path)
     return result
 
 
@@ -109,7 +116,8 @@ def _documents(path: str, stdin: Any) -> Iterator[Any]:
         raise InputError(f"{path}{where}: is neither YAML nor JSON: {problem}") from error
 
 
-def _add(result: Objects, data: Any, path: str) -> None:
+def add(result: Objects, data: Any, path: str) -> None:
+    """Add an object, or the objects of a list; *path* says in errors where it comes from."""
     if data is None:
         return  # an empty document between two separators
     if not isinstance(data, dict) or not isinstance(data.get("kind"), str):
@@ -120,7 +128,7 @@ def _add(result: Objects, data: Any, path: str) -> None:
         for entry in data.get("items") or ():
             if element and isinstance(entry, dict) and "kind" not in entry:
                 entry = {"apiVersion": data.get("apiVersion", ""), "kind": element, **entry}
-            _add(result, entry, path)
+            add(result, entry, path)
         return
     struct = KINDS.get(kind)
     if struct is None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +18,14 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from vpa import settings, times
-from vpa.cli import reports
+from vpa.cli import history, past, reports
+from vpa.cli.live import read_cluster
 from vpa.cli.objects import InputError, Objects, read
 from vpa.cli.scenes import Options, Scene
 from vpa.cli.usagefiles import Feeder
 from vpa.flags import FlagError, Group, HelpRequested, Table, flag
+from vpa.metrics.history.batches import HistoryBatch
+from vpa.metrics.settings import History
 from vpa.objects import meta
 from vpa.objects.autoscalers import Status
 from vpa.rules import Rules
@@ -41,6 +45,7 @@ TABLE = Table(
     settings.Selection,
     settings.Estimation,
     settings.Aggregation,
+    History,
 )
 
 
@@ -56,21 +61,42 @@ def register(app: typer.Typer) -> None:
 def command(
     context: typer.Context,
     objects: Annotated[
-        list[str],
-        typer.Option("--filename", "-f", help="Objects as kubectl prints them; - is standard input."),
-    ],
+        list[str] | None,
+        typer.Option(
+            "--filename",
+            "-f",
+            help="Objects as kubectl prints them; - is standard input. "
+            "With --prometheus and without -f the cluster is read.",
+        ),
+    ] = None,
     usage: Annotated[
         list[str] | None, typer.Option("--usage", help="Usage, one JSON object a line; - is standard input.")
     ] = None,
+    prometheus: Annotated[
+        str,
+        typer.Option(
+            "--prometheus",
+            help="URL of a Prometheus to read history from. Without a VPA all workloads are shown.",
+        ),
+    ] = "",
+    namespace: Annotated[
+        list[str] | None,
+        typer.Option("--namespace", "-n", help="Namespace of the cluster to read; default: all."),
+    ] = None,
+    kubeconfig: Annotated[str, typer.Option("--kubeconfig", help="How to reach the cluster.")] = "",
+    kube_context: Annotated[str, typer.Option("--context", help="Context of the kubeconfig.")] = "",
     now: Annotated[str, typer.Option("--now", help="Time of the tick; default: the last sample.")] = "",
-    output: Annotated[str, typer.Option("--output", "-o", help="table, yaml or json.")] = "table",
+    output: Annotated[str, typer.Option("--output", "-o", help="table, yaml, json or csv.")] = "table",
     explain: Annotated[bool, typer.Option("--explain", help="Show the steps behind each number.")] = False,
 ) -> None:
     """Show what a recommender would write into the status of each VPA."""
-    if output not in ("table", "yaml", "json"):
-        raise typer.BadParameter("use table, yaml or json", param_hint="-o")
+    if output not in ("table", "yaml", "json", "csv"):
+        raise typer.BadParameter("use table, yaml or json, or csv", param_hint="-o")
+    if prometheus and usage:
+        raise typer.BadParameter("give either --usage or --prometheus", param_hint="--usage")
+    address = [f"--prometheus-address={prometheus}"] if prometheus else []
     try:
-        parsed = TABLE.parse(context.args)
+        parsed = TABLE.parse([*context.args, *address])
     except HelpRequested:
         print(TABLE.help())
         return
@@ -87,12 +113,27 @@ def command(
         recommender_name=parsed.get(Naming).recommender_name,
     )
     moment = _moment(now) if now else None
-    found = read(objects)
-    scene, result = recommend(found, usage or [], now=moment, options=options)
+    if objects:
+        found = read(objects)
+    elif prometheus:
+        reading = read_cluster(kubeconfig=kubeconfig, context=kube_context, namespaces=namespace or ())
+        found = asyncio.run(reading)
+    else:
+        raise typer.BadParameter("give files of objects, or --prometheus", param_hint="-f")
+    batches: list[HistoryBatch] = []
+    if prometheus:
+        found = past.with_autoscalers(found.within(namespace or ()))
+        end = time.time() if moment is None else moment / times.SECOND
+        batches, progress = history.load(history.request_of(found, parsed, end))
+        for notice in history.notices(batches, progress):
+            print(f"vpa: {notice}", file=sys.stderr)
+    scene, result = recommend(found, usage or [], batches, now=moment, options=options)
     for notice in _notices(found, scene, result):
         print(f"vpa: {notice}", file=sys.stderr)
     if output == "table":
         reports.show(scene, result.statuses, Console(), explain=explain)
+    elif output == "csv":
+        reports.write_csv(scene, result.statuses, sys.stdout)
     else:
         _print(output, found, result.statuses)
         if explain:
@@ -109,16 +150,24 @@ class Result:
 
 
 def recommend(
-    objects: Objects, usage: list[str], *, now: int | None = None, options: Options | None = None
+    objects: Objects,
+    usage: list[str],
+    batches: Iterable[HistoryBatch] = (),
+    *,
+    now: int | None = None,
+    options: Options | None = None,
 ) -> tuple[Scene, Result]:
-    """Feed all usage files in order, then make one tick at *now* (nanoseconds; default: the last sample)."""
+    """Feed history and all usage files in order, then make one tick at *now* (nanoseconds; default: the last
+    sample)."""
     scene = Scene(objects, options or Options())
+    newest = past.feed(scene, batches)
     with _progress(usage) as advance:
         feeder = Feeder(scene.usage, scene.locate, advance)
         for path in usage:
             feeder.feed(path)
+    newest = max((one for one in (newest, feeder.newest) if one is not None), default=None)
     if now is None:
-        now = feeder.newest if feeder.newest is not None else time.time_ns()
+        now = time.time_ns() if newest is None else newest
     run = scene.run()
     moment = times.to_datetime(now)
     statuses = {entry.key: scene.status(entry, run, moment) for entry in scene.entries}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 from itertools import groupby
+from typing import IO
 
 from rich import box
 from rich.console import Console
@@ -14,6 +16,12 @@ from vpa.estimators import BOUNDS, MEMORY, RESOURCES
 from vpa.objects.autoscalers import ContainerRecommendation, Status
 from vpa.objects.meta import ResourceList
 from vpa.quantities import Quantity
+
+COLUMNS = (
+    *("namespace", "vpa", "kind", "workload", "container", "resource"),
+    *("request", "lowerBound", "target", "upperBound", "uncappedTarget", "days"),
+)
+"""Of a CSV file."""
 
 _UNBOUNDED = {"cpu": Quantity.parse("100G"), "memory": Quantity.parse("97656250000Ki")}
 
@@ -34,6 +42,23 @@ def show(scene: Scene, statuses: dict[tuple[str, str], Status], console: Console
         console.print()
     if not scene.entries:
         console.print("There is no VerticalPodAutoscaler among the objects.")
+
+
+def write_csv(scene: Scene, statuses: dict[tuple[str, str], Status], output: IO[str]) -> None:
+    """One line for each resource of each container; amounts as Kubernetes writes them."""
+    writer = csv.writer(output, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for entry in scene.entries:
+        recommendation = statuses[entry.key].recommendation
+        workload = (entry.target.kind, entry.target.name) if entry.target else ("", "")
+        days = f"{scene.roster.confidence(entry.key):.1f}"
+        for one in (recommendation and recommendation.container_recommendations) or ():
+            for resource in (name for name in RESOURCES if name in (one.target or {})):
+                lists = (one.lower_bound, one.target, one.upper_bound, one.uncapped_target)
+                amounts = [(values or {}).get(resource, "") for values in lists]
+                request = _requested(entry, one.container_name, resource)
+                asked = "" if request is None else request
+                writer.writerow((*entry.key, *workload, one.container_name, resource, asked, *amounts, days))
 
 
 def _heading(scene: Scene, entry: Entry) -> str:
@@ -89,11 +114,16 @@ def readable(resource: str, value: Quantity) -> str:
 
 
 def _request(entry: Entry, container: str, resource: str) -> str:
+    found = _requested(entry, container, resource)
+    return "-" if found is None else readable(resource, found)
+
+
+def _requested(entry: Entry, container: str, resource: str) -> Quantity | None:
     for pod in entry.pods:
         for spec in pod.spec.containers or ():
             if spec.name == container and spec.resources and resource in (spec.resources.requests or {}):
-                return readable(resource, (spec.resources.requests or {})[resource])
-    return "-"
+                return (spec.resources.requests or {})[resource]
+    return None
 
 
 def _explain(scene: Scene, entry: Entry, container: str, console: Console) -> None:

@@ -12,6 +12,7 @@ from vpa import checkpoints, conditions, policies, statuses, times
 from vpa.cli.objects import Item, Objects
 from vpa.cli.usagefiles import Line, Where
 from vpa.cli.workloads import Workloads
+from vpa.histograms import NEVER
 from vpa.matching import TargetKey, age_order, controller_of, target_key
 from vpa.objects.autoscalers import Condition, Recommendation, Status, VerticalPodAutoscaler
 from vpa.objects.checkpoints import Checkpoint
@@ -161,6 +162,20 @@ class Scene:
             row = self._row(target, container)
             instance = self._instances[key] = int(self.usage.new_instances(np.array([row]))[0])
         return instance
+
+    def instance(self, target: TargetKey, pod: str, container: str) -> int | None:
+        """The instance of a container of the present or past; None where no VPA would see it."""
+        seen = any(key == target and self._is_present(entry, container) for entry, key in self._usable())
+        return self._instance(target, pod, container) if seen else None
+
+    def restart_row(self, row: int) -> None:
+        """Forget what a checkpoint has told of a row."""
+        self.usage.clear_rows(np.array([row]))
+        feeding = np.array([one for one in self._instances.values() if self.usage.row[one] == row])
+        for column in (self.usage.cpu_time, self.usage.memory_time, self.usage.window_end):
+            column[feeding] = NEVER
+        self.usage.memory_peak[feeding] = 0
+        self.usage.oom_peak[feeding] = 0
 
     def locate(self, line: Line) -> Where:
         """The instances that a usage line feeds: one for each target that the pod belongs to."""
