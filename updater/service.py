@@ -187,6 +187,8 @@ class Updater:
         loop = asyncio.get_running_loop()
         end = loop.time() + self._settings.loop.updater_interval / SECOND
         step = self._metrics.loop.execution_latency.time if apart is not None else _untimed
+        if apart is not None:
+            self._held_back = False  # one proof, one more pass
         with step(step="AdmissionInit"):
             ready = await self._world.webhook_ready(self._now())
             if not ready and not self._rules.resize_apart_from_eviction:
