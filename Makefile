@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-core test-cluster lint format pages bench-core lock clean
+.PHONY: demo demo-full test test-core test-cluster lint format pages bench-core lock clean
 
 $(READY): requirements.lock pyproject.toml
 	@echo "environment: installing the packages of requirements.lock into $(VENV) (a minute or two the first time)"
@@ -15,6 +15,10 @@ $(READY): requirements.lock pyproject.toml
 
 demo: $(READY)
 	@$(BIN)/python -m tests.demo $(if $(KEEP),--keep)
+
+# The past from a real Prometheus through a real Trickster; the first time both are built.
+demo-full: $(READY)
+	@$(BIN)/python -m tests.demo.full
 
 # The components of the test cluster (etcd, kube-apiserver …) are built while the tests without a cluster run:
 # about ten minutes the first time on two cores, into the user's cache; nothing afterwards.
