@@ -72,7 +72,7 @@ def test_a_node_that_loses_its_power_comes_back_with_its_pods(
     node.kill()
     assert not kubelets(real, node.name)
     node.start()
-    for _ in attempts(120, "the pod to be ready again", pause=0.5):
+    for _ in attempts(300, "the pod to be ready again", pause=0.5):
         after = namespace.pod("steady")
         if restarts(after) > 0 and is_ready(after):
             break
