@@ -11,6 +11,7 @@ from admission.reviews import Answer, Request
 from vpa import field_errors
 from vpa.gates import FeatureGates
 from vpa.objects.autoscalers import GROUP
+from vpa.objects.meta import encoder
 from vpa.rules import Rules
 from vpa.validation import review
 
@@ -35,8 +36,9 @@ class Autoscalers:
         except (msgspec.MsgspecError, RecursionError) as error:
             return Outcome(ERROR, Answer(errors=[field_errors.internal(".", str(error))]))
         verdict = review(new, old, rules=self._rules, gates=self._gates, default_mode=self._default_mode)
-        answer = Answer(patch=verdict.patch, warnings=verdict.warnings, errors=verdict.errors)
-        return Outcome(APPLIED if verdict.patch else SKIPPED, answer)
+        patch = encoder.encode(verdict.patch) if verdict.patch else b""
+        answer = Answer(patch=patch, warnings=verdict.warnings, errors=verdict.errors)
+        return Outcome(APPLIED if patch else SKIPPED, answer)
 
 
 def is_autoscaler(request: Request) -> bool:

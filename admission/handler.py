@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Final
+from urllib.parse import parse_qs
 
 from admission import reviews
 from admission.autoscalers import RESOURCE as VPA
 from admission.autoscalers import Autoscalers, is_autoscaler
-from admission.metrics import AdmissionMetrics
+from admission.metrics import AdmissionMetrics, OwnMetrics
 from admission.pods import APPLIED, ERROR, Outcome, Pods
 from admission.pods import RESOURCE as POD
 from admission.reviews import Answer, Review, UnusableReviewError
@@ -36,12 +38,12 @@ UNKNOWN: Final = "unknown"
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What came over HTTP. *timeout*: the query parameter by which the API server tells its patience."""
+    """What came over HTTP. *query*: the API server tells its patience there, as ``timeout=30s``."""
 
     body: bytes
     content_type: str = JSON
     method: str = "POST"
-    timeout: str = ""
+    query: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +59,18 @@ class Handler:
     """Answers calls. It never raises: any doubt, our own bugs among them, lets the object in unchanged."""
 
     def __init__(
-        self, pods: Pods, autoscalers: Autoscalers, *, metrics: AdmissionMetrics, rules: Rules
+        self,
+        pods: Pods,
+        autoscalers: Autoscalers,
+        *,
+        metrics: AdmissionMetrics,
+        own: OwnMetrics,
+        rules: Rules,
     ) -> None:
         self._pods = pods
         self._autoscalers = autoscalers
         self._metrics = metrics
+        self._own = own
         self._rules = rules
 
     async def answer(self, call: Call) -> Reply:
@@ -124,7 +133,7 @@ class Handler:
         try:
             if request.resource.resource == "pods" and not request.resource.group:
                 resource = POD
-                outcome = await self._pods.review(request, patience=patience_of(call.timeout))
+                outcome = await self._pods.review(request, patience=patience_of(call.query))
             elif is_autoscaler(request):
                 resource = VPA
                 outcome = self._autoscalers.review(request)
@@ -145,7 +154,7 @@ class Handler:
         if resource == POD:
             self._metrics.pods.inc(applied="true" if outcome.status == APPLIED else "false")
             if refusal is not None:
-                self._metrics.unchanged.inc(reason=refusal.reason.value)
+                self._own.unchanged.inc(reason=refusal.reason.value)
         if request is None:
             return
         name = f"{request.namespace}/{request.name}"
@@ -175,10 +184,11 @@ class _RefusedCallError(Exception):
         )
 
 
-def patience_of(timeout: str) -> float:
-    """Seconds that may be spent on one pod, when the API server waits for *timeout* (Go's syntax)."""
+@lru_cache(maxsize=64)
+def patience_of(query: str) -> float:
+    """Seconds that may be spent on one pod, when the API server waits as long as *query* says."""
     try:
-        granted = Duration.parse(timeout).seconds if timeout else 0.0
-    except ValueError:
+        granted = Duration.parse(parse_qs(query)["timeout"][0]).seconds
+    except (KeyError, ValueError):
         granted = 0.0
     return min(PATIENCE, granted * SHARE) if granted > 0 else PATIENCE

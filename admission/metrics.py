@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client.registry import CollectorRegistry
 
-from vpa.telemetry.metrics import EXECUTION_BUCKETS, REQUEST_BUCKETS, Counter, Gauge, Histogram
+from vpa.telemetry.metrics import EXECUTION_BUCKETS, REQUEST_BUCKETS, Counter, Histogram
 
 _PREFIX = "vpa_admission_controller_"
 
@@ -33,15 +33,16 @@ class AdmissionMetrics:
             buckets=EXECUTION_BUCKETS,
             registry=registry,
         )
+
+
+class OwnMetrics:
+    """What upstream has no figures of."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
         self.unchanged = Counter(
             _PREFIX + "unchanged_pods_total",
             "Pods that got no sizes, by the reason.",
             ["reason"],
-            registry=registry,
-        )
-        self.in_flight = Gauge(
-            _PREFIX + "reviews_in_flight",
-            "Reviews that are being answered.",
             registry=registry,
         )
         self.owner_requests = Counter(

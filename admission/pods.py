@@ -10,13 +10,15 @@ from typing import Final, Protocol
 import msgspec
 
 from admission.choosing import DOUBTS, Choice
+from admission.memo import Admitted, Memo
 from admission.reviews import Answer, Request
-from vpa.objects.meta import ResourceList, decoder
+from vpa.objects.autoscalers import VerticalPodAutoscaler
+from vpa.objects.meta import ResourceList, decoder, encoder
 from vpa.objects.pods import Pod
 from vpa.reasons import Reason, Refusal
 from vpa.sizes.limit_ranges import Ranges
 from vpa.sizes.nodes_fit import Rooms
-from vpa.sizes.patches import Admission, Terms, admit
+from vpa.sizes.patches import Terms, admit
 from vpa.sizes.scaling import RESOURCES
 from vpa.telemetry import logs
 from vpa.updates.unboosting import boosted_containers, original
@@ -66,6 +68,7 @@ class Pods:
         self._surroundings = surroundings
         self._chooser = chooser
         self._terms = terms
+        self._memo = Memo()
 
     async def review(self, request: Request, *, patience: float) -> Outcome:
         """Judge the pod of *request*, within *patience* seconds."""
@@ -90,12 +93,23 @@ class Pods:
             return Outcome(ERROR if doubt else SKIPPED, refusal=refusal)
         if self._terms.rules.boosts_do_no_harm:
             pod = before_boost(pod)
-        ranges, rooms = self._surroundings.ranges_of(namespace), self._surroundings.rooms
-        done = admit(pod, choice.vpa, ranges, terms=self._terms, cap_to=rooms)
+        done = self._admit(pod, choice.vpa, self._surroundings.ranges_of(namespace))
         if log.isEnabledFor(logs.V2):
-            _tell(pod, namespace, choice.vpa.metadata.name, done)
-        status = APPLIED if done.patch else SKIPPED
-        return Outcome(status, Answer(patch=done.patch), done.reason)
+            _tell(pod, namespace, choice.vpa.metadata.name, done.reason)
+        return Outcome(APPLIED if done.patch else SKIPPED, Answer(patch=done.patch), done.reason)
+
+    def _admit(self, pod: Pod, vpa: VerticalPodAutoscaler, ranges: Ranges) -> Admitted:
+        """The decision, from memory if it was made before and depends on no nodes."""
+        rooms = self._surroundings.rooms
+        key = self._memo.key(pod, vpa) if rooms is None else None
+        known = self._memo.get(key, vpa, ranges) if key is not None else None
+        if known is not None:
+            return known
+        done = admit(pod, vpa, ranges, terms=self._terms, cap_to=rooms)
+        admitted = Admitted(encoder.encode(done.patch) if done.patch else b"", done.reason)
+        if key is not None:
+            self._memo.put(key, vpa, ranges, admitted)
+        return admitted
 
 
 def before_boost(pod: Pod) -> Pod:
@@ -134,11 +148,11 @@ def _unreadable(why: str) -> Outcome:
     return Outcome(ERROR, refusal=Refusal(Reason.UNREADABLE, why))
 
 
-def _tell(pod: Pod, namespace: str, vpa: str, done: Admission) -> None:
+def _tell(pod: Pod, namespace: str, vpa: str, reason: Refusal | None) -> None:
     name = pod.metadata.name or f"{pod.metadata.generate_name}%"
     extra = {"pod": f"{namespace}/{name}", "vpa": vpa}
-    if done.reason is None:
+    if reason is None:
         log.log(logs.V2, "Sized a pod", extra=extra)
     else:
-        extra |= {"reason": done.reason.reason.value, "why": done.reason.message}
+        extra |= {"reason": reason.reason.value, "why": reason.message}
         log.log(logs.V2, "Left the sizes of a pod alone", extra=extra)

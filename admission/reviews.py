@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -59,9 +59,9 @@ class Review(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
 @dataclass(slots=True)
 class Answer:
-    """Allowed with a *patch* (perhaps empty), or denied if there are *errors*."""
+    """Allowed with a JSON *patch* (empty: none), or denied if there are *errors*."""
 
-    patch: list[dict[str, Any]] = field(default_factory=list)
+    patch: bytes = b""
     warnings: list[str] = field(default_factory=list)
     errors: list[FieldError] = field(default_factory=list)
 
@@ -132,7 +132,7 @@ def reply(review: Review, answer: Answer) -> bytes:
     if answer.errors and request is not None:
         response.status = _denial(request, answer.errors)
     elif answer.patch:
-        response.patch = meta.encoder.encode(answer.patch)
+        response.patch = answer.patch
         response.patch_type = "JSONPatch"
     response.warnings = answer.warnings or None
     version = review.api_version if review.api_version in VERSIONS else VERSIONS[0]

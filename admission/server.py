@@ -81,17 +81,13 @@ class Server:
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
         started = time.perf_counter()
-        self._metrics.in_flight.inc(1)
-        try:
-            reply = await self._reply(request)
-            response = web.Response(status=reply.status, body=reply.body, content_type=reply.content_type)
-            if self._closing:
-                response.force_close()
-            built = time.perf_counter()
-            await response.prepare(request)
-            await response.write_eof()
-        finally:
-            self._metrics.in_flight.inc(-1)
+        reply = await self._reply(request)
+        response = web.Response(status=reply.status, body=reply.body, content_type=reply.content_type)
+        if self._closing:
+            response.force_close()
+        built = time.perf_counter()
+        await response.prepare(request)
+        await response.write_eof()
         steps = self._metrics.execution_latency
         now = time.perf_counter()
         steps.observe(now - built, step="write_response")
@@ -107,7 +103,7 @@ class Server:
             body=body,
             content_type=request.headers.get("Content-Type", ""),
             method=request.method,
-            timeout=request.query.get("timeout", ""),
+            query=request.raw_path.partition("?")[2],
         )
         return await self._handler.answer(call)
 

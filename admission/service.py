@@ -19,7 +19,7 @@ from admission.choosing import Chooser
 from admission.files import CertificateFiles
 from admission.handler import Handler
 from admission.health import READ_PATIENCE, WebhookHealth
-from admission.metrics import AdmissionMetrics
+from admission.metrics import AdmissionMetrics, OwnMetrics
 from admission.mirrors import Mirrors
 from admission.pods import Pods
 from admission.registration import Registration
@@ -71,7 +71,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
                 guard=Reviews(connection) if settings.serving.authenticate_metrics else None,
             )
             await stack.enter_async_context(served)
-            await Service(settings, connection, metrics, health).run(stop)
+            await Service(settings, connection, metrics, OwnMetrics(registry), health).run(stop)
     except Exception as error:
         why = _fatal(error)
         if why is None:
@@ -103,7 +103,12 @@ class Service:
     """One running admission controller."""
 
     def __init__(
-        self, settings: Settings, connection: Connection, metrics: AdmissionMetrics, health: WebhookHealth
+        self,
+        settings: Settings,
+        connection: Connection,
+        metrics: AdmissionMetrics,
+        own: OwnMetrics,
+        health: WebhookHealth,
     ) -> None:
         self._settings = settings
         self._connection = connection
@@ -116,7 +121,7 @@ class Service:
             cap_to_node=settings.sizing.cap_to_node,
         )
         context = tls.server_context(settings.certificates)
-        handler = _handler(settings, connection, self._mirrors, metrics)
+        handler = _handler(settings, connection, self._mirrors, metrics, own)
         self._server = Server(handler, metrics=metrics, context=context)
         self._registration = Registration(
             connection, settings.webhook, settings.selection, namespace=self._namespace
@@ -186,7 +191,11 @@ class Service:
 
 
 def _handler(
-    settings: Settings, connection: Connection, mirrors: Mirrors, metrics: AdmissionMetrics
+    settings: Settings,
+    connection: Connection,
+    mirrors: Mirrors,
+    metrics: AdmissionMetrics,
+    own: OwnMetrics,
 ) -> Handler:
     behaviour, rules = settings.behaviour, settings.rules
     gates, mode = behaviour.feature_gates, behaviour.default_update_mode
@@ -202,12 +211,13 @@ def _handler(
         rules=rules,
         gates=gates,
         default_mode=mode,
-        asked=metrics.owner_requests.inc,
+        asked=own.owner_requests.inc,
     )
     return Handler(
         Pods(mirrors, chooser, terms=terms),
         Autoscalers(rules=rules, gates=gates, default_mode=mode),
         metrics=metrics,
+        own=own,
         rules=rules,
     )
 

@@ -12,7 +12,7 @@ from prometheus_client.registry import CollectorRegistry
 from admission.autoscalers import Autoscalers
 from admission.choosing import Choice
 from admission.handler import Call, Handler, Reply
-from admission.metrics import AdmissionMetrics
+from admission.metrics import AdmissionMetrics, OwnMetrics
 from admission.pods import Pods
 from tests.core.pods import SAFE, Data, a_vpa, the_ranges
 from vpa.gates import FeatureGates
@@ -59,13 +59,15 @@ class Bench:
     """What the choice of a VPA raises."""
 
     def __post_init__(self) -> None:
-        self.metrics = AdmissionMetrics(CollectorRegistry())
+        registry = CollectorRegistry()
+        self.metrics, self.own = AdmissionMetrics(registry), OwnMetrics(registry)
         self._chosen = None if self.vpa is None else a_vpa(self.vpa)
         mode = "Recreate"
         self.handler = Handler(
             Pods(self, self, terms=Terms(rules=self.rules, gates=self.gates, default_mode=mode)),
             Autoscalers(rules=self.rules, gates=self.gates, default_mode=mode),
             metrics=self.metrics,
+            own=self.own,
             rules=self.rules,
         )
 

@@ -49,7 +49,7 @@ async def test_a_pod_without_a_vpa_is_let_in_and_counted_with_the_reason() -> No
         "uid": "0b1d9a4e-7f4a-4a77-9d5c-5a2f8a2f3b11",
         "allowed": True,
     }
-    assert bench.metrics.unchanged.value(reason="NoVPA") == 1
+    assert bench.own.unchanged.value(reason="NoVPA") == 1
     assert bench.metrics.latency.count(status="skipped", resource="Pod") == 1
 
 
@@ -67,7 +67,7 @@ async def test_any_doubt_lets_the_pod_in_unchanged_and_counts_as_an_error(
     bench: Bench, obj: Data, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert (await bench.ask(review(PODS, obj))).keys() == {"uid", "allowed"}
-    assert bench.metrics.unchanged.value(reason=reason) == 1
+    assert bench.own.unchanged.value(reason=reason) == 1
     assert bench.metrics.latency.count(status="error", resource="Pod") == 1
     assert bench.metrics.pods.value(applied="false") == 1
     assert "Let an object in unchanged" in caplog.text
@@ -181,12 +181,13 @@ def test_a_body_that_is_too_large_is_said_to_be() -> None:
 
 
 @pytest.mark.parametrize(
-    ("timeout", "patience"), [("", 3.0), ("30s", 3.0), ("1s", 0.6), ("nonsense", 3.0), ("-1s", 3.0)]
+    ("query", "patience"),
+    [("", 3.0), ("timeout=30s", 3.0), ("timeout=1s", 0.6), ("timeout=nonsense", 3.0), ("timeout=-1s", 3.0)],
 )
 def test_a_pod_waits_three_seconds_at_most_and_less_where_the_api_server_is_impatient(
-    timeout: str, patience: float
+    query: str, patience: float
 ) -> None:
-    assert patience_of(timeout) == pytest.approx(patience)
+    assert patience_of(query) == pytest.approx(patience)
 
 
 # Fuzz
@@ -254,7 +255,7 @@ async def test_every_patch_applies_and_makes_a_valid_pod_no_worse(
     bench = Bench(autoscaler, limit_ranges, gates=gates)
     response = await bench.ask(review(PODS, created))
     assert response["allowed"] is True
-    assert bench.metrics.unchanged.value(reason="InternalError") == 0
+    assert bench.own.unchanged.value(reason="InternalError") == 0
     changed = jsonpatch.apply_patch(copy.deepcopy(created), patch_of(response))
     if not refusals(created, *limit_ranges):
         assert refusals(changed, *limit_ranges) == []
@@ -302,3 +303,16 @@ def _damage(data: Any, chance: random.Random) -> None:
             continue
         data[key] = chance.choice([None, "", "x", -1, 1.5, True, [], {}, [None], {"a": None}, 10**30])
         return
+
+
+async def test_replicas_share_a_decision_and_pods_that_differ_do_not() -> None:
+    bench = Bench(vpa(TARGET))
+    first = await bench.ask(review(PODS, a_pod()))
+    again = a_pod()
+    again["metadata"] |= {"name": "another", "labels": {"pod": "another"}}
+    assert patch_of(await bench.ask(review(PODS, again))) == patch_of(first)
+    other = pod(container("app", SMALL, {"cpu": "400m"}))
+    assert patch_of(await bench.ask(review(PODS, other))) != patch_of(first)
+    annotated = a_pod()
+    annotated["metadata"]["annotations"] = {}
+    assert patch_of(await bench.ask(review(PODS, annotated))) == patch_of(first)[1:]

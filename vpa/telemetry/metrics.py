@@ -50,6 +50,7 @@ class Family(Collector):
         self.name = name
         self.help = text
         self.labels = tuple(labels)
+        self._names = frozenset(labels)
         registry.register(self)
 
     def describe(self) -> list[Metric]:
@@ -57,9 +58,9 @@ class Family(Collector):
         return [Metric(self.name, self.help, self.kind)]
 
     def _key(self, values: Mapping[str, str]) -> LabelValues:
-        if values.keys() != set(self.labels):
+        if values.keys() != self._names:
             raise ValueError(f"{self.name} has the labels {self.labels}, not {tuple(values)}")
-        return tuple(values[label] for label in self.labels)
+        return tuple([values[label] for label in self.labels])
 
     def _named(self, key: LabelValues) -> dict[str, str]:
         return dict(zip(self.labels, key, strict=True))
