@@ -1,5 +1,7 @@
-"""``python -m tests.demo.full``: a real cluster, a real Prometheus behind a real Trickster, and a recommender that has just
-started and knows eight days."""
+"""``python -m tests.demo.full``: a recommender that has just started and knows eight days.
+
+Cluster, Prometheus and the Trickster in front of it are real.
+"""
 
 from __future__ import annotations
 
