@@ -54,6 +54,8 @@ class Result:
     statuses: float
     checkpoints: float
     """Writes a minute."""
+    end: float
+    """Seconds from SIGTERM to the end."""
 
 
 def main() -> None:
@@ -97,19 +99,9 @@ def _populate(cluster: Cluster, vpas: int) -> None:
                 lambda number: cluster.api.create(_deployment(number), _namespace(number)), range(vpas)
             )
         )
-    while True:
-        pods = cluster.api.request("GET", "/api/v1/pods?fieldSelector=status.phase%3DRunning&limit=1")
-        running = len(pods["items"]) + int(pods["metadata"].get("remainingItemCount", 0))
-        counted = [
-            item
-            for item in cluster.api.request("GET", "/apis/apps/v1/deployments")["items"]
-            if item["status"].get("readyReplicas") == PODS
-        ]
-        print(f"  {len(counted)} of {vpas} ready", end="\r", file=sys.stderr)
-        if len(counted) == vpas:
-            break
-        assert running >= 0
-        time.sleep(3)
+    while (running := _running_pods(cluster)) < vpas * PODS:
+        print(f"  {running} of {vpas * PODS} pods run", file=sys.stderr, flush=True)
+        time.sleep(10)
     rules = [
         {
             "namespace": f"bench-{number}",
@@ -124,6 +116,12 @@ def _populate(cluster: Cluster, vpas: int) -> None:
     ]
     cluster.metrics.rules(rules)
     cluster.metrics.clock(resolution=15)
+
+
+def _running_pods(cluster: Cluster) -> int:
+    accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+    path = "/api/v1/pods?fieldSelector=status.phase%3DRunning"
+    return len(json.loads(cluster.api.raw("GET", path, headers={"Accept": accept}))["items"])
 
 
 def _namespace(number: int) -> str:
@@ -217,15 +215,18 @@ def _steady(cluster: Cluster, process: Process, port: int, name: str, first: flo
     _wait_for_loops(port, loops + ticks)
     later, more = _loops(port)
     minutes = (time.monotonic() - since) / MINUTE
-    spent, wrote = _cpu(watched) - cpu, _writes(cluster)
+    spent, wrote, memory = _cpu(watched) - cpu, _writes(cluster), _peak(process.pid)
+    stopped = time.monotonic()
+    process.stop()
     return Result(
         name=name,
         first=first,
         loop=(more - seconds) / (later - loops),
         cpu=spent / (later - loops),
-        memory=_peak(process.pid),
+        memory=memory,
         statuses=(wrote[0] - writes[0]) / minutes,
         checkpoints=(wrote[1] - writes[1]) / minutes,
+        end=time.monotonic() - stopped,
     )
 
 
@@ -297,6 +298,7 @@ def _report(results: list[Result], vpas: int) -> None:
         ("peak memory, MiB", "memory"),
         ("status writes a minute", "statuses"),
         ("checkpoint writes a minute", "checkpoints"),
+        ("SIGTERM → end, s", "end"),
     ]
     width = max(len(title) for title, _ in rows)
     print(" " * width, *(f"{result.name:>10}" for result in results), "ratio" if len(results) == 2 else "")
