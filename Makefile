@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo demo-full test test-core test-cluster lint format pages bench-core lock clean
+.PHONY: demo demo-full demo-node test test-core test-cluster test-node lint format pages bench-core lock clean
 
 $(READY): requirements.lock pyproject.toml
 	@echo "environment: installing the packages of requirements.lock into $(VENV) (a minute or two the first time)"
@@ -20,6 +20,10 @@ demo: $(READY)
 demo-full: $(READY)
 	@$(BIN)/python -m tests.demo.full
 
+# Two real nodes, which needs root; the first time kubelet, containerd and the rest are built.
+demo-node: $(READY)
+	@$(BIN)/python -m tests.demo.node $(if $(KEEP),--keep)
+
 # The components of the test cluster (etcd, kube-apiserver …) are built while the tests without a cluster run:
 # about ten minutes the first time on two cores, into the user's cache; nothing afterwards.
 test: lint
@@ -30,6 +34,10 @@ test-core: $(READY)
 
 test-cluster: $(READY)
 	$(BIN)/python -m pytest -m "cluster or node or prometheus or builds" -q
+
+# Everything on real nodes, half an hour; `make test` runs its brief ones where the machine allows it.
+test-node: $(READY)
+	$(BIN)/python -m pytest tests/node -q --durations=10
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.node.workloads import Namespace, container, is_ready, pod_spec, restarts
 from tests.testbed import watchdog
 from tests.testbed.cluster import Cluster
@@ -41,6 +43,7 @@ def outside() -> dict[str, object]:
     }
 
 
+@pytest.mark.brief
 def test_a_second_cluster_runs_beside_this_one_and_leaves_nothing_when_its_test_is_killed(
     real: Cluster, nodes: RealNodes
 ) -> None:
@@ -89,5 +92,6 @@ def kubelets(cluster: Cluster, node: str) -> list[int]:
     ]
 
 
+@pytest.mark.brief
 def test_the_images_are_small() -> None:
     assert project_image.size() < project_image.LIMIT

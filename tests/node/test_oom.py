@@ -16,6 +16,7 @@ from vpa.quantities import Quantity
 pytestmark = pytest.mark.usefixtures("chart")
 
 
+@pytest.mark.brief
 def test_a_container_that_needs_300mi_with_a_limit_of_100mi_reaches_a_running_state(
     namespace: Namespace, figures: Figures
 ) -> None:

@@ -26,6 +26,7 @@ def resources(cpu: str, memory: str, cpu_limit: str, memory_limit: str) -> Json:
     }
 
 
+@pytest.mark.brief
 def test_a_resize_up_and_down_is_in_the_cgroups_and_restarts_nothing(
     namespace: Namespace, figures: Figures
 ) -> None:
@@ -71,6 +72,7 @@ def test_a_limit_below_what_is_in_use_is_not_asked_for(namespace: Namespace) -> 
     assert namespace.cgroup(pod).memory_limit == 160 * MI
 
 
+@pytest.mark.brief
 def test_a_limit_that_the_node_refuses_is_neither_asked_for_again_nor_evicted_for(
     namespace: Namespace,
 ) -> None:
@@ -98,6 +100,7 @@ def hog_deployment(namespace: Namespace, *, mib: int = 120) -> None:
     namespace.deployment("hog", pod_spec(app, node="node-1"))
 
 
+@pytest.mark.brief
 def test_what_a_node_can_never_hold_is_known_beforehand(namespace: Namespace) -> None:
     namespace.deployment("giant", pod_spec(container(requests={"cpu": "100m", "memory": "32Mi"})))
     namespace.vpa("giant")
@@ -106,6 +109,7 @@ def test_what_a_node_can_never_hold_is_known_beforehand(namespace: Namespace) ->
     assert namespace.pod("giant")["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "100m"
 
 
+@pytest.mark.brief
 def test_a_resize_that_would_change_the_qos_class_is_foreseen(namespace: Namespace) -> None:
     namespace.deployment("effortless", pod_spec(container()))
     namespace.vpa("effortless", mode="InPlace")
@@ -113,6 +117,7 @@ def test_a_resize_that_would_change_the_qos_class_is_foreseen(namespace: Namespa
     namespace.blocked("effortless", "QoSWouldChange")
 
 
+@pytest.mark.brief
 def test_a_container_that_asks_for_it_is_restarted_by_a_resize(namespace: Namespace) -> None:
     policy = [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]
     app = container(requests={"cpu": "50m", "memory": "64Mi"}, limits={"memory": "64Mi"}, resizePolicy=policy)

@@ -8,6 +8,8 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 
+import pytest
+
 from tests.node.figures import Figures
 from tests.node.installation import COMPONENTS, SYSTEM, Chart
 from tests.node.workloads import Namespace, container, is_ready, pod_spec, restarts
@@ -76,6 +78,7 @@ class Load:
             self.created += 1
 
 
+@pytest.mark.brief
 def test_a_rolling_update_under_load_leaves_no_pod_without_its_size_and_loses_no_recommendation(
     chart: Chart, real: Cluster, namespace: Namespace, figures: Figures
 ) -> None:

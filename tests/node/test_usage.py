@@ -19,6 +19,7 @@ OWN_MIB = 4
 """What the workload needs for itself."""
 
 
+@pytest.mark.brief
 def test_metrics_server_and_cadvisor_agree_with_the_work_asked_for(namespace: Namespace) -> None:
     namespace.deployment("busy", pod_spec(container(milli=MILLI, mib=MIB), node="node-1"))
     pod = namespace.pod("busy")
