@@ -152,6 +152,7 @@ class World:
         self.ranges: dict[str, Ranges] = {}
         self.controllers: dict[TargetKey, Known] = {}
         self.nodes: dict[str, dict[str, str]] = {}
+        self.nodes_known = True
         self.metrics = AllMetrics(CollectorRegistry())
         self.engine = Engine(
             self.settings,
@@ -166,6 +167,7 @@ class World:
             rules=self.settings.rules,
             memory_saver=self.settings.loop.memory_saver,
             node_labels=self.nodes,
+            nodes_known=lambda: self.nodes_known,
             now=lambda: self.now,
         )
         self._pods: dict[tuple[str, str], PodRecord] = {}

@@ -341,6 +341,18 @@ def test_a_scope_gives_one_recommendation_for_each_value_of_the_label() -> None:
     assert world.conditions("agent")["RecommendationProvided"]["status"] == "True"
 
 
+def test_until_the_labels_of_nodes_are_known_no_pod_is_put_into_a_wrong_group() -> None:
+    world = World()
+    world.nodes_known = False
+    world.put_vpa(vpa("agent", target="agent", kind="DaemonSet", scope="pool"))
+    world.put_pod(pod_view("agent-n1", "agent", owner=("DaemonSet", "agent"), labels={"app": "agent"}))
+    assert world.engine.tracker.pods == {}
+    world.nodes["n1"] = {"pool": "small"}
+    world.nodes_known = True
+    world.placement.consider_again()
+    assert group_of(world, "agent-n1") == GroupKey("shop", "DaemonSet", "agent", "small")
+
+
 def test_the_scope_of_host_names_needs_no_labels() -> None:
     world = scoped("kubernetes.io/hostname")
     assert [one["scopeValue"] for one in world.status("agent")["groups"]] == ["n1", "n2", "n3", "n4"]
