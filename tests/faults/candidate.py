@@ -41,6 +41,13 @@ async def write(connection: Connection, election: Election, namespace: str) -> N
         await asyncio.sleep(0.02)
 
 
+async def announce(election: Election) -> None:
+    """Say once that we have seen who holds the lease: from then on we can take it over."""
+    while not election.holder:  # noqa: ASYNC110 - nobody but this test wants to be told
+        await asyncio.sleep(0.01)
+    say(f"sees {election.holder}")
+
+
 async def main() -> None:
     parser = argparse.ArgumentParser()
     for name in ("kubeconfig", "namespace", "lease", "identity"):
@@ -65,13 +72,17 @@ async def main() -> None:
             now=lambda: datetime.now(UTC) + next(jumps),
         )
         connection.fence = election.check
-        while True:
-            try:
-                async with election.held():
-                    say("leading")
-                    await write(connection, election, arguments.namespace)
-            except LeadershipLostError as error:
-                say(f"lost: {error}")
+        looking = asyncio.create_task(announce(election))
+        try:
+            while True:
+                try:
+                    async with election.held():
+                        say("leading")
+                        await write(connection, election, arguments.namespace)
+                except LeadershipLostError as error:
+                    say(f"lost: {error}")
+        finally:
+            looking.cancel()
 
 
 if __name__ == "__main__":

