@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from recommender.autoscalers import HistoryState, Served
+from recommender.history import PATIENCE, HistoryReader
 from recommender.merging import Join, settle
 from tests.core.recommending import MIB, NOON, SECOND, World, pod_view, vpa
 from vpa.histograms import NEVER
@@ -16,6 +19,8 @@ from vpa.metrics.history.batches import COMPLETE, NEWEST, Container, HistoryBatc
 from vpa.metrics.history.grids import Grid
 from vpa.metrics.history.planning import Target
 from vpa.metrics.history.tables import Counts, Points
+from vpa.metrics.prometheus.access import Access
+from vpa.metrics.prometheus.client import Client
 
 HOUR = 3600
 DAY = 86_400
@@ -221,3 +226,42 @@ def test_upstreams_rules_keep_history_in_a_row_of_the_vpa() -> None:
     usage = made.engine.usage
     assert usage.sample_count[served.initial["web"]] == 24 * 60
     assert usage.first_sample[served.initial["web"]] != NEVER
+
+
+@pytest.mark.parametrize("has_recommendation", [False, True])
+def test_nobody_waits_for_ever_for_a_prometheus_that_never_answers(has_recommendation: bool) -> None:
+    """Without a recommendation thin data serve after half a minute; with one it stays until the bound."""
+    made, _ = world()
+    told: list[str] = []
+
+    async def wait() -> list[HistoryState]:
+        reader = HistoryReader(
+            made.settings,
+            Client(Access(addresses=("http://127.0.0.1:9",))),
+            made.engine,
+            SimpleNamespace(workloads={}),  # type: ignore[arg-type]
+            emit=lambda vpa, reason, message, kind: told.append(reason),
+            now=lambda: made.now,
+            clock=lambda: made.time,
+        )
+        status: dict[str, Any] | None = (
+            {"recommendation": {"containerRecommendations": []}} if has_recommendation else None
+        )
+        served = made.put_vpa(vpa(status=status))
+        assert served is not None
+        reader.expect(served)
+        found = []
+        for seconds in (0.0, 31.0, PATIENCE, 60.0):
+            made.pass_time(seconds)
+            reader.start()
+            found.append(served.history)
+        reading = [task for task in asyncio.all_tasks() if task.get_name() == "history"]
+        assert len(reading) == 1  # it is still asked for
+        reading[0].cancel()
+        await asyncio.gather(*reading, return_exceptions=True)
+        return found
+
+    first, late = HistoryState.FIRST, HistoryState.LATE
+    held = first if has_recommendation else HistoryState.READING
+    assert asyncio.run(wait()) == [first, held, late, late]
+    assert told == ["HistoryUnavailable"]
