@@ -337,3 +337,10 @@ async def test_a_rotated_certificate_makes_a_new_tls_context_and_a_broken_one_ke
     now = 22.0
     assert access.tls() is second
     assert "cannot be loaded, the old ones stay" in caplog.text
+
+
+async def test_the_older_form_for_google_is_still_read(tmp_path: Path) -> None:
+    config = {"access-token": "g", "expiry": "2100-01-01T00:00:00Z"}
+    user = {"auth-provider": {"name": "gcp", "config": config}}
+    access = await credentials.load(kubeconfig=write(tmp_path / "k", user))
+    assert await access.header() == "Bearer g"

@@ -216,3 +216,17 @@ async def test_a_large_collection_is_paged_and_a_long_burst_of_events_followed(
         fresh = await listed(connection, namespace)
         await until(lambda: dict(copy.items()) == fresh, "all changes")
         assert copy.counters.lists == 1
+
+
+async def test_an_error_that_nobody_expected_is_healed_by_a_fresh_list(
+    connection: Connection, namespace: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    copy = versions(connection, namespace)
+    async with running(copy, timeout=10):
+        with monkeypatch.context() as broken:
+            broken.setattr(copy, "_store", lambda found: 1 / 0)
+            await make(connection, namespace, "a")
+            await until(lambda: copy.last_error is not None, "the error")
+            assert str(copy.last_error) == "unexpected ZeroDivisionError: division by zero"
+        await until(lambda: (namespace, "a") in copy, "the object")
+    assert "the copy is read afresh after an unexpected error" in caplog.text
