@@ -1,4 +1,4 @@
-"""Golden vectors: input → output facts of upstream 1.8.1, bundled in ``tests/vectors`` or taken from VPA_VECTORS.
+"""Golden vectors: input → output facts of upstream 1.8.1, from ``tests/vectors`` or from VPA_VECTORS.
 
 ``VPA_VECTORS=DIR pytest tests/core -k vector`` runs the same tests on another folder of ``*.jsonl`` files.
 """

@@ -1,4 +1,4 @@
-"""The controllers that a VPA may target: apps/v1, batch/v1, ReplicationController, and anything with ``scale``."""
+"""The controllers that a VPA may target: apps/v1, batch/v1, ReplicationController, anything with ``scale``."""
 
 from __future__ import annotations
 
