@@ -390,7 +390,7 @@ class Running:
             await self.until(self._is_settled, "all pods run and are as their specs say")
 
     def _is_settled(self) -> bool:
-        """Do all pods that have a node run, with their sizes in force unless their kubelet is told otherwise?"""
+        """Do all pods that have a node run, with their sizes in force unless told otherwise?"""
         found = self.scene.api.list("Pod", self.scene.namespace)
         return all(
             "deletionTimestamp" not in pod["metadata"]

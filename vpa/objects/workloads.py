@@ -1,4 +1,4 @@
-"""The controllers that a VPA may target: apps/v1, batch/v1, ReplicationController, anything with ``scale``."""
+"""The controllers that a VPA may target: apps/v1, batch/v1, ReplicationController, all with ``scale``."""
 
 from __future__ import annotations
 
