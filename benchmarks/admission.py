@@ -194,6 +194,7 @@ def populate(cluster: Cluster, replica_sets: int) -> None:
         for done, _ in enumerate(threads.map(lambda one: group(cluster, one, each), range(DEPLOYMENTS)), 1):
             if done % 50 == 0:
                 print(f"  {done * each} ReplicaSets", end="\r", file=sys.stderr)
+    cluster.api.close()  # the server has closed what was idle meanwhile; the next request connects anew
 
 
 def group(cluster: Cluster, number: int, replica_sets: int) -> None:
