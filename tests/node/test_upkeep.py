@@ -12,7 +12,7 @@ import pytest
 
 from tests.node.figures import Figures
 from tests.node.installation import COMPONENTS, SYSTEM, Chart
-from tests.node.workloads import Namespace, container, is_ready, pod_spec, restarts
+from tests.node.workloads import Namespace, container, is_ready, millicores, pod_spec, restarts
 from tests.testbed.api import ApiError, Json
 from tests.testbed.cluster import Cluster
 from tests.testbed.processes import attempts
@@ -84,7 +84,7 @@ def test_a_rolling_update_under_load_leaves_no_pod_without_its_size_and_loses_no
 ) -> None:
     namespace.deployment("busy", pod_spec(container(milli=100, mib=40)))
     namespace.vpa("busy", mode="Off", recommender=None)
-    before = recommended(namespace, "busy")
+    before = recommended(namespace, "busy", cpu=100)
     count = samples(namespace)
     load = Load(namespace)
     with load.running():
@@ -101,7 +101,7 @@ def test_a_rolling_update_under_load_leaves_no_pod_without_its_size_and_loses_no
     figures("slowest", round(load.slowest, 2))
     assert load.wrong == []
     assert load.created > 100
-    after = recommended(namespace, "busy")
+    after = recommended(namespace, "busy", cpu=100)
     assert set(after) == set(before)
     assert samples(namespace) >= max(count, 1), "checkpoints are saved before the end, and gone on with"
 
@@ -177,12 +177,12 @@ class Resized:
         assert is_ready(self._namespace.in_force("again", sizes, seconds=seconds))
 
 
-def recommended(namespace: Namespace, vpa: str) -> Json:
-    """Container → target, as soon as there is one."""
+def recommended(namespace: Namespace, vpa: str, *, cpu: int) -> Json:
+    """Container → target, as soon as there is one of at least *cpu* millicores."""
     for _ in attempts(90, f"a recommendation for {vpa}", pause=0.5):
         status = namespace.api.get("VerticalPodAutoscaler", vpa, namespace.name).get("status", {})
         found = status.get("recommendation", {}).get("containerRecommendations", ())
-        if found:
+        if found and all(millicores(one["target"]["cpu"]) >= cpu for one in found):
             return {one["containerName"]: one["target"] for one in found}
     raise AssertionError
 
