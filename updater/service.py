@@ -120,7 +120,7 @@ class Updater:
 
     async def act_on_deaths(self) -> None:
         """Whenever containers die, or their VPA recommends something new, look at their pods at once."""
-        while True:
+        while self._rules.oom_at_once:  # upstream looks in the next pass
             await self._news.urgent.wait()
             await asyncio.sleep(GATHERING)
             owners, keys = self._news.take_urgent()
