@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from vpa.objects.meta import ResourceList
-from vpa.objects.pods import Pod
+from vpa.objects.pods import Pod, Resources
 
 
 class Actual(NamedTuple):
@@ -19,11 +19,11 @@ NOTHING = Actual(None, None)
 
 
 def actual_resources(pod: Pod) -> dict[str, Actual]:
-    """Container name → its resources; of several containers with one name the first counts."""
-    found: dict[str, Actual] = {}
+    """Container name → its resources; of several containers, or statuses, with one name the first counts."""
+    told: dict[str, Resources | None] = {}
     for status in pod.status.container_statuses or ():
-        if status.resources is not None and status.name not in found:
-            found[status.name] = Actual(status.resources.requests, status.resources.limits)
+        told.setdefault(status.name, status.resources)
+    found = {name: Actual(has.requests, has.limits) for name, has in told.items() if has is not None}
     for container in pod.spec.containers or ():
         if container.name not in found:
             resources = container.resources
