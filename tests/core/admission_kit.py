@@ -33,7 +33,7 @@ def review(resource: Data, obj: Any, *, version: str = "v1", operation: str = "C
     request = {
         "uid": "0b1d9a4e-7f4a-4a77-9d5c-5a2f8a2f3b11",
         "kind": {"group": "", "version": "v1", "kind": "Pod"} if resource is PODS else VPA_KIND,
-        "resource": resource,
+        "resource": dict(resource),
         "requestKind": {"group": "", "version": "v1", "kind": "Pod"} if resource is PODS else VPA_KIND,
         "namespace": "n",
         "operation": operation,
