@@ -65,7 +65,7 @@ def main() -> None:
     parser.add_argument("--ticks", type=int, default=3, help="loops that are measured, after the first")
     parser.add_argument("--only", choices=("ours", "upstream"))
     options = parser.parse_args()
-    nodes = FakeNodes(count=max(3, options.vpas * PODS // 400 + 1), cpu="64", memory="256Gi")
+    nodes = FakeNodes(count=max(3, options.vpas * PODS // 400 + 1), cpu="128", memory="512Gi")
     with Cluster(nodes=[nodes]) as cluster:
         with _told(f"{options.vpas} Deployments with {options.vpas * PODS} pods"):
             _populate(cluster, options.vpas)

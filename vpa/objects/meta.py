@@ -63,13 +63,13 @@ class PartialObject(Obj, frozen=True):
 def _decode_quantity(kind: type, value: Any) -> Any:
     if kind is Quantity:
         return Quantity.from_json(value)
-    raise NotImplementedError(f"no decoding for {kind}")
+    raise TypeError(f"no decoding for {kind}")
 
 
 def _encode_quantity(value: Any) -> Any:
     if isinstance(value, Quantity):
         return str(value)
-    raise NotImplementedError(f"no encoding for {type(value)}")
+    raise TypeError(f"no encoding for {type(value)}")
 
 
 def decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
