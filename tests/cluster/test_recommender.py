@@ -166,6 +166,7 @@ def test_a_restart_keeps_numbers_and_counts(shop: Shop) -> None:
         assert all(samples(shop, name, name) > before[name][1] for name in names)
 
 
+@pytest.mark.builds("upstream-vpa")
 def test_upstreams_checkpoints_are_taken_over_with_equal_numbers_and_ours_by_upstream(shop: Shop) -> None:
     shop.workload("web", "web", "log", replicas=3)
     shop.vpa("web")

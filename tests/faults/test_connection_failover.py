@@ -103,6 +103,7 @@ async def test_when_no_address_answers_the_tries_are_spread(
             await until(lambda: len(copy) == 1, "the news")
 
 
+@pytest.mark.cluster
 async def test_when_one_of_two_api_servers_is_killed_the_other_is_used() -> None:
     """Two real API servers over one store: copies and leases go on, and nothing is listed afresh."""
     with Cluster(apiservers=2) as cluster:
