@@ -1,4 +1,4 @@
-"""Files of other projects that ours are held against: from pinned Go modules, downloaded, not built."""
+"""What ours is held against: files of the upstream module that the testbed builds, and neighbours' kinds."""
 
 from __future__ import annotations
 
@@ -8,29 +8,39 @@ import re
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from tests.testbed import components, toolchain
 
-PINNED = {
-    "github.com/prometheus-operator/prometheus-operator": (
-        "v0.83.0",
-        "h1:qAKbm+45fqNGcn9sGTa1Ae2TM3KZuYA/uyoD2QKi9+o=",
-    ),
-    "github.com/cert-manager/cert-manager": ("v1.21.2", "h1:UWgoYM+KLNtRlqmoWOKjKBOBUPVHeepQ6/ac3ERJW68="),
-}
 UPSTREAM = "k8s.io/autoscaler/vertical-pod-autoscaler"
 
+NEIGHBOURS = (
+    ("monitoring.coreos.com", "PodMonitor"),
+    ("monitoring.coreos.com", "PrometheusRule"),
+    ("cert-manager.io", "Certificate"),
+    ("cert-manager.io", "Issuer"),
+)
+"""Kinds of other operators that our manifests and chart contain."""
 
-def operator_crds() -> list[Path]:
-    """The definitions of the Prometheus operator's objects that our manifests contain."""
-    folder = _module("github.com/prometheus-operator/prometheus-operator") / "example/prometheus-operator-crd"
-    return [folder / f"monitoring.coreos.com_{plural}.yaml" for plural in ("podmonitors", "prometheusrules")]
 
-
-def cert_manager_crds() -> list[Path]:
-    """The definitions of cert-manager's objects that our chart contains."""
-    folder = _module("github.com/cert-manager/cert-manager") / "deploy/crds"
-    return [folder / f"cert-manager.io_{plural}.yaml" for plural in ("certificates", "issuers")]
+def neighbours() -> list[dict[str, Any]]:
+    """Definitions under which the API server takes those kinds; of their fields it knows nothing."""
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": anything}}
+    return [
+        {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": f"{kind.lower()}s.{group}"},
+            "spec": {
+                "group": group,
+                "scope": "Namespaced",
+                "names": {"kind": kind, "plural": f"{kind.lower()}s"},
+                "versions": [version],
+            },
+        }
+        for group, kind in NEIGHBOURS
+    ]
 
 
 def upstream(*path: str) -> Path:
@@ -40,7 +50,7 @@ def upstream(*path: str) -> Path:
 
 @functools.cache
 def _module(name: str) -> Path:
-    version, checksum = PINNED.get(name) or _pinned_by_the_testbed(name)
+    version, checksum = _pinned_by_the_testbed(name)
     go = toolchain.find((1, 26, 0))
     with tempfile.TemporaryDirectory() as nowhere:
         answer = subprocess.run(

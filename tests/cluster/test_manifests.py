@@ -67,8 +67,7 @@ VARIANTS: dict[str, list[str]] = {
 @pytest.fixture(scope="module")
 def server(own_cluster: Cluster) -> Cluster:
     """A cluster that has all the definitions, and that warns of pods that are not restricted."""
-    for path in (*sources.operator_crds(), *sources.cert_manager_crds()):
-        own_cluster.kubectl("apply", "--server-side", "-f", str(path))
+    own_cluster.kubectl("apply", "-f", "-", stdin=yaml.dump_all(sources.neighbours()))
     own_cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
     for name in ("monitoring", "d8-monitoring"):
         own_cluster.create_namespace(name)
