@@ -17,6 +17,8 @@ from tests.testbed import folders
 WITH = "cluster or node or prometheus or builds"
 NOW = f"({WITH}) and not (node and not brief)"
 """All of them but those of real nodes that only `make test-node` runs."""
+RETRIES = 2
+"""So often tests with a cluster that failed are run once more."""
 TESTS_FAILED = 1
 """Pytest's exit code; the others say that it could not run them."""
 
@@ -40,13 +42,14 @@ def main() -> int:
                 return builder.returncode
             building = time.monotonic() - started
             code, together = pytest(NOW)
-            if code == TESTS_FAILED:
-                print(
-                    "once more, only what failed: processes on a shared machine may starve for seconds",
-                    flush=True,
-                )
-                code, again = pytest(NOW, "--last-failed", "--last-failed-no-failures=none")
-                together += again
+            for _ in range(RETRIES):
+                if code == TESTS_FAILED:
+                    print(
+                        "again, only what failed: on a shared machine processes starve for seconds",
+                        flush=True,
+                    )
+                    code, again = pytest(NOW, "--last-failed", "--last-failed-no-failures=none")
+                    together += again
         finally:
             builder.terminate()
             builder.wait()
