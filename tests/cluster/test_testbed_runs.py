@@ -132,7 +132,7 @@ def test_a_person_gets_the_same_cluster() -> None:
     assert testbed("status")[0] == 1
     assert testbed("kubeconfig")[0] == 1
     try:
-        assert testbed("up", "--nodes=1")[0] == 0
+        assert testbed("up", "--fake-nodes=1")[0] == 0
         assert testbed("up")[0] == 1
         kubeconfig = Path(testbed("kubeconfig")[1].strip())
         kubectl = Path(sys.executable).parent / "kubectl"
