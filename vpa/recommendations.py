@@ -385,13 +385,15 @@ def merge_rows(usage: Usage, view: int, sources: Sequence[int]) -> None:
 
 def _ceiling(resource: str, low: Quantity | None) -> int:
     """The least whole amount that is not below *low*; no bound, or zero, gives 0."""
-    if low is None or low.is_zero:
-        return 0
-    return low.milli() if resource == CPU else low.value()
+    return 0 if low is None or low.is_zero else _int64(low.milli() if resource == CPU else low.value())
 
 
 def _floor(resource: str, high: Quantity | None) -> int:
     """The largest whole amount that is not above *high*; no bound, or zero, gives no limit."""
     if high is None or high.is_zero:
         return INT64_MAX
-    return high.nanos // (10**6 if resource == CPU else 10**9)
+    return _int64(high.nanos // (10**6 if resource == CPU else 10**9))
+
+
+def _int64(amount: int) -> int:
+    return max(-INT64_MAX, min(amount, INT64_MAX))

@@ -28,6 +28,8 @@ MEMORY_WEIGHT = 1.0
 """Weight of one memory peak."""
 
 _PART = 8192  # samples handled at once: all that they need stays in the processor's cache
+_LONGEST = 2**62  # nanoseconds of history, 146 years: differences of times stay inside an int64
+_WIDE = 32  # rows in one wave from which on arrays are quicker than one row after another
 _SERIES_PART = 1 << 17  # series cost less in larger parts
 
 
@@ -115,7 +117,7 @@ class Usage:
     def configure(self, rows: Ints, policy: ContainerPolicy | None) -> None:
         """Give the rows the window and OOM settings of a container policy (feature gate PerVPAConfig).
 
-        What the policy does not say stays as it is.
+        What the policy does not say, or says without sense, stays as it is.
         """
         if policy is None:
             return
@@ -123,10 +125,10 @@ class Usage:
             self.bump_ratio[rows] = policy.oom_bump_up_ratio.milli() / 1000.0
         if policy.oom_min_bump_up is not None:
             self.min_bump[rows] = policy.oom_min_bump_up.milli() / 1000.0
-        if policy.memory_aggregation_interval_seconds is not None:
-            self.interval[rows] = policy.memory_aggregation_interval_seconds * SECOND
-        if policy.memory_aggregation_interval_count is not None:
-            self.interval_count[rows] = policy.memory_aggregation_interval_count
+        if (seconds := policy.memory_aggregation_interval_seconds or 0) > 0:
+            self.interval[rows] = min(seconds * SECOND, _LONGEST)
+        if (count := policy.memory_aggregation_interval_count or 0) > 0:
+            self.interval_count[rows] = min(count, _LONGEST)
 
     def clear_rows(self, rows: Ints) -> None:
         """Forget the rows' history but keep the rows."""
@@ -399,7 +401,8 @@ class Usage:
     def is_expired(self, rows: Ints, now: int) -> NDArray[np.bool_]:
         """Whether the newest CPU sample, or without any the creation, is a whole history length ago."""
         newest = np.where(self.sample_count[rows] == 0, self.created[rows], self.last_sample[rows])
-        length = self.interval[rows] * self.interval_count[rows]
+        interval, count = self.interval[rows], self.interval_count[rows]
+        length = np.where(count > _LONGEST // interval, _LONGEST, interval * count)
         return np.where(newest == NEVER, True, now - np.where(newest == NEVER, now, newest) >= length)
 
 

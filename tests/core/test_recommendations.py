@@ -154,3 +154,16 @@ def test_vector_recommendations() -> None:
         }
 
     vectors.check("recommendations", cases, outcome)
+
+
+def test_bounds_of_a_policy_beyond_all_numbers_are_kept_as_written() -> None:
+    usage = Usage(capacity=4)
+    roster = Roster(usage, Estimation())
+    row = int(usage.new_rows(1, 0)[0])
+    policy = {"containerName": "*", "minAllowed": {"cpu": "9e40"}, "maxAllowed": {"memory": "9e40"}}
+    roster.put("v", autoscaler({"container_policies": [policy]}), {"app": row})
+    found = (roster.recommendation("v", roster.run()).container_recommendations or [])[0]
+    assert {name: str(value) for name, value in (found.target or {}).items()} == {
+        "cpu": "90e39",
+        "memory": "250Mi",
+    }

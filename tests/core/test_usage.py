@@ -247,6 +247,23 @@ def test_freed_rows_are_empty_when_they_are_used_again() -> None:
 
 
 def test_history_expires_a_whole_history_length_after_its_newest_sample() -> None:
+def test_settings_without_sense_change_nothing() -> None:
+    usage, row, instance = one_container()
+    policy = {"memoryAggregationIntervalSeconds": 0, "memoryAggregationIntervalCount": -5}
+    usage.configure(np.array([row]), meta.convert(policy, ContainerPolicy))
+    usage.add_memory(np.array([instance]), np.array([START]), np.array([10**9]))
+    assert usage.window_end[instance] == START + DAY
+    assert usage.interval_count[row] == 8
+
+
+def test_a_history_longer_than_any_number_of_years_does_not_end() -> None:
+    usage, row, _ = one_container()
+    policy = {"memoryAggregationIntervalSeconds": 2**31 - 1, "memoryAggregationIntervalCount": 2**63 - 1}
+    usage.configure(np.array([row]), meta.convert(policy, ContainerPolicy))
+    usage.created[row] = START
+    assert not usage.is_expired(np.array([row]), START + 1000 * DAY)[0]
+
+
     usage, row, instance = one_container()
     usage.created[row] = START
     rows = np.array([row])
