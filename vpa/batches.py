@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,12 @@ def compact(index: Ints) -> slice | Ints:
     return index
 
 
+def in_parts(size: int, add: Callable[..., NDArray[np.bool_]], *batch: NDArray[Any]) -> NDArray[np.bool_]:
+    """Hand a long batch over in parts and join what was accepted."""
+    parts = [slice(start, start + size) for start in range(0, max(len(batch[0]), 1), size)]
+    return np.concatenate([add(*(column[part] for column in batch)) for part in parts])
+
+
 def fold(ufunc: np.ufunc, column: NDArray[Any], where: slice | Ints, values: NDArray[Any] | int) -> None:
     """``column[i] = ufunc(column[i], value)`` for each index in order, repeated ones included."""
     if isinstance(where, slice):
@@ -32,6 +38,13 @@ def is_distinct(keys: Ints) -> bool:
     if len(keys) < 2 or bool((keys[1:] > keys[:-1]).all()):
         return True
     return len(np.unique(keys)) == len(keys)
+
+
+def is_last(keys: Ints) -> NDArray[np.bool_]:
+    """Whether an element is the last of its key."""
+    last = np.zeros(len(keys), dtype=np.bool_)
+    last[np.unique(keys[::-1], return_index=True)[1]] = True
+    return last[::-1]
 
 
 def occurrence(keys: Ints) -> Ints:
@@ -55,6 +68,21 @@ def waves(keys: Ints) -> Iterator[NDArray[np.int64]]:
     rank = occurrence(keys)
     order = np.argsort(rank, kind="stable")
     yield from np.split(order, np.flatnonzero(np.diff(rank[order])) + 1)
+
+
+def wide_waves(keys: Ints, least: int) -> tuple[list[Ints], list[Ints]]:
+    """The waves of at least *least* elements and the first one, and what is left, one index array a key."""
+    if is_distinct(keys):
+        return [np.arange(len(keys))] if len(keys) else [], []
+    rank = occurrence(keys)
+    sizes = np.bincount(rank)
+    count = max(1, int((sizes >= least).sum()))  # no wave is larger than the one before
+    order = np.argsort(rank, kind="stable")
+    ends = np.cumsum(sizes[:count])
+    waves = np.split(order[: ends[-1]], ends[:-1])
+    rest = np.sort(order[ends[-1] :])
+    rest = rest[np.argsort(keys[rest], kind="stable")]
+    return waves, [run for run in np.split(rest, np.flatnonzero(np.diff(keys[rest])) + 1) if len(run)]
 
 
 def running_maximum(keys: Ints, values: Ints, initial: Ints) -> Ints:

@@ -19,6 +19,7 @@ from vpa import batches, numerics
 from vpa.buckets import COUNT, EPSILON, LAST, Buckets, Layout
 from vpa.flags import show_float
 from vpa.numerics import Floats, Ints
+from vpa.rows import Row
 
 NEVER = numerics.INT64_MIN
 """A reference or sample time that was never set (Go's zero time)."""
@@ -157,6 +158,37 @@ class HistogramBank:
             self.total[chosen] = _less(self.total[chosen], scaled)
             self._weights[bucket, chosen] = _less(self._weights[bucket, chosen], scaled)
             self._tighten(chosen)
+
+    def replace(self, row: int, leaving: Buckets, arriving: Buckets, weights: Floats, times: Ints) -> None:
+        """For each sample of one row in order: take *leaving* (-1: nothing) out and put *arriving* in."""
+        where, rows = slice(row, row + 1), np.array([row])
+        start = 0
+        while start < len(times):
+            self._advance(rows, where, times[start : start + 1])
+            late = np.flatnonzero(self.reference[row] < times[start:] - self._horizon)
+            stop = start + int(late[0]) if self.half_life and len(late) else len(times)
+            part = slice(start, stop)
+            scaled = self._scaled(where, weights[part], times[part])
+            self._replace(row, leaving[part].tolist(), arriving[part].tolist(), scaled.tolist())
+            start = stop
+
+    def _replace(self, row: int, leaving: list[int], arriving: list[int], scaled: list[float]) -> None:
+        one = Row(
+            self._weights[:, row].tolist(),
+            float(self.total[row]),
+            int(self.low[row]),
+            int(self.high[row]),
+            bool(self._ragged[row]),
+        )
+        for out, into, weight in zip(leaving, arriving, scaled, strict=True):
+            if out >= 0:
+                one.subtract(out, weight)
+            one.add(into, weight)
+        for bucket in {*leaving, *arriving} - {-1}:
+            self._weights[bucket, row] = one.weights[bucket]
+            self._touched[bucket] = True
+        self.total[row], self._ragged[row] = one.total, one.ragged
+        self.low[row], self.high[row] = one.low, one.high
 
     def _scaled(self, where: slice | Ints, weights: Floats, times: Ints) -> Floats:
         if not self.half_life:

@@ -23,7 +23,8 @@ from vpa.objects.autoscalers import ContainerRecommendation, Recommendation, Ver
 from vpa.objects.meta import ResourceList
 from vpa.quantities import BINARY_SI, Quantity
 from vpa.settings import Estimation
-from vpa.usage import Slots, Usage
+from vpa.slots import Slots
+from vpa.usage import Usage
 
 UNCAPPED_TARGET = "uncappedTarget"
 INTEGER_CPU_PREFIX = "vpa-post-processor.kubernetes.io/"

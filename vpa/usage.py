@@ -8,8 +8,6 @@ of its running window. Callers keep the names; this module knows numbers only.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +18,7 @@ from vpa.histograms import NEVER, HistogramBank
 from vpa.numerics import Floats, Ints
 from vpa.objects.autoscalers import ContainerPolicy
 from vpa.settings import Aggregation
+from vpa.slots import Slots
 
 CPU_WEIGHT = 0.1
 """Weight of one CPU sample; the container's request does not matter."""
@@ -28,9 +27,9 @@ MEMORY_WEIGHT = 1.0
 """Weight of one memory peak."""
 
 _PART = 8192  # samples handled at once: all that they need stays in the processor's cache
+_SERIES_PART = 1 << 17  # series cost less in larger parts
 _LONGEST = 2**62  # nanoseconds of history, 146 years: differences of times stay inside an int64
 _WIDE = 32  # rows in one wave from which on arrays are quicker than one row after another
-_SERIES_PART = 1 << 17  # series cost less in larger parts
 
 
 class OOMOutcome(enum.Enum):
@@ -39,25 +38,6 @@ class OOMOutcome(enum.Enum):
     RECORDED = "recorded"
     TOO_OLD = "too old"
     FAILED = "failed"
-
-
-class Slots:
-    """Numbered slots with a free list; numbers of freed slots are used again."""
-
-    def __init__(self) -> None:
-        self.used = 0
-        self._free: list[int] = []
-
-    def take(self, count: int) -> Ints:
-        """Take *count* slots, freed ones first."""
-        again = [self._free.pop() for _ in range(min(count, len(self._free)))]
-        fresh = count - len(again)
-        self.used += fresh
-        return np.array([*again, *range(self.used - fresh, self.used)], dtype=np.int64)
-
-    def give_back(self, slots: Ints) -> None:
-        """Return slots to the free list."""
-        self._free.extend(int(slot) for slot in slots)
 
 
 class Usage:
@@ -203,7 +183,7 @@ class Usage:
             weights = np.full(len(times), CPU_WEIGHT)
         if counts is None:
             counts = np.ones(len(times), dtype=np.int64)
-        return _in_parts(_PART, self._add_cpu, instances, times, millicores, weights, counts)
+        return batches.in_parts(_PART, self._add_cpu, instances, times, millicores, weights, counts)
 
     def _add_cpu(
         self, instances: Ints, times: Ints, millicores: Ints, weights: Floats, counts: Ints
@@ -240,7 +220,7 @@ class Usage:
         """
         if isinstance(batches.compact(instances), slice) or batches.is_distinct(instances):
             return self._add_round(instances, times, amounts)
-        return _in_parts(_SERIES_PART, self._add_series, instances, times, amounts)
+        return batches.in_parts(_SERIES_PART, self._add_series, instances, times, amounts)
 
     def _add_round(self, instances: Ints, times: Ints, amounts: Ints) -> NDArray[np.bool_]:
         """At most one sample per instance, as a poll brings them: few of them change a peak."""
@@ -314,7 +294,7 @@ class Usage:
             np.where(opens, 0, peaks)[changed],
             amounts[changed],
         )
-        last = np.flatnonzero(_is_last(instances))
+        last = np.flatnonzero(batches.is_last(instances))
         final_window = np.zeros(len(self.row), dtype=np.int64)
         final_window[instances[last]] = window[last]
         moved = instances[last[window[last] > 0]]
@@ -331,11 +311,15 @@ class Usage:
         layout = self.memory.layout
         leaving, arriving = np.split(layout.find_amounts(np.concatenate((old, new))), 2)
         weights = np.full(len(rows), MEMORY_WEIGHT)
-        for wave in batches.waves(rows):
+        wide, long = batches.wide_waves(rows, _WIDE)
+        for wave in wide:
             out = wave[old[wave] != 0]
             if len(out):
                 self.memory.subtract_from_buckets(rows[out], leaving[out], weights[out], ends[out])
             self.memory.add_to_buckets(rows[wave], arriving[wave], weights[wave], ends[wave])
+        leaving = np.where(old == 0, -1, leaving)
+        for run in long:
+            self.memory.replace(int(rows[run[0]]), leaving[run], arriving[run], weights[run], ends[run])
 
     # OOM
 
@@ -406,18 +390,5 @@ class Usage:
         return np.where(newest == NEVER, True, now - np.where(newest == NEVER, now, newest) >= length)
 
 
-def _in_parts(size: int, add: Callable[..., NDArray[np.bool_]], *batch: NDArray[Any]) -> NDArray[np.bool_]:
-    """Hand a long batch over in parts and join what was accepted."""
-    parts = [slice(start, start + size) for start in range(0, max(len(batch[0]), 1), size)]
-    return np.concatenate([add(*(column[part] for column in batch)) for part in parts])
-
-
 def _longer(column: Ints, capacity: int, value: int) -> Ints:
     return np.append(column, np.full(capacity - len(column), value, dtype=np.int64))
-
-
-def _is_last(keys: Ints) -> NDArray[np.bool_]:
-    """Whether an element is the last of its key."""
-    last = np.zeros(len(keys), dtype=np.bool_)
-    last[np.unique(keys[::-1], return_index=True)[1]] = True
-    return last[::-1]

@@ -18,6 +18,7 @@ from vpa.histograms import NEVER, HistogramBank, LoadError, Saved
 Op = list[Any]
 PERCENTILES = np.array([0, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1, 1.5, -0.5])
 DAY = 86400 * 10**9
+START = 1_785_542_400 * 10**9
 
 
 def number(value: Any) -> float:
@@ -173,10 +174,38 @@ def test_a_half_life_of_a_second_forgets_all_that_is_old() -> None:
     assert bank.reference[0] == 50 * 365 * DAY
 
 
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(-1, buckets.LAST),
+            st.integers(0, buckets.LAST),
+            st.sampled_from([1.0, 0.1, 5e-5]),
+            st.integers(-3 * DAY, 260 * DAY),
+        ),
+        min_size=1,
+        max_size=40,
+    ),
+    st.sampled_from([DAY, 0]),
+)
+def test_a_run_of_replaced_samples_leaves_the_same_as_its_samples_one_by_one(
+    run: list[tuple[int, int, float, int]], half_life: int
+) -> None:
+    banks = [HistogramBank(buckets.memory(), half_life=half_life, capacity=3) for _ in range(2)]
+    leaving, arriving, weights, times = (np.array(column) for column in zip(*run, strict=True))
+    row = np.array([1])
+    banks[0].replace(1, leaving, arriving, weights, START + times)
+    for out, into, weight, time in run:
+        at, scale = np.array([START + time]), np.array([weight])
+        if out >= 0:
+            banks[1].subtract_from_buckets(row, np.array([out]), scale, at)
+        banks[1].add_to_buckets(row, np.array([into]), scale, at)
+    assert final(banks[0], 1) == final(banks[1], 1)
+    assert banks[0].save(1) == banks[1].save(1)
+
+
 # Properties: the bank against the plain histogram.
 
 ROWS = 5
-START = 1_785_542_400 * 10**9
 steps = st.one_of(
     st.tuples(
         st.just("add"),

@@ -183,6 +183,18 @@ def test_a_batch_leaves_the_same_as_its_samples_one_by_one(
         assert everything(whole, rows) == everything(single, rows)
 
 
+def test_peaks_that_grow_with_every_sample_leave_the_same_in_one_batch() -> None:
+    instances = np.repeat([0, 1, 2, 3], [400, 200, 200, 3])
+    times = START + np.concatenate([np.arange(n) for n in np.bincount(instances)]) * 1800 * 10**9
+    order = np.argsort(times, kind="stable")
+    batch = instances[order], times[order], 10**8 + (times[order] - START) // 10**6
+    whole, single = scene_of(INSTANCES), scene_of(INSTANCES)
+    assert whole.add_memory(*batch).all()
+    for sample in zip(*batch, strict=True):
+        single.add_memory(*(np.array([value]) for value in sample))
+    assert everything(whole, INSTANCES) == everything(single, INSTANCES)
+
+
 def one_container(**settings: Any) -> tuple[Usage, int, int]:
     usage = Usage(Aggregation(**settings), capacity=4)
     row = int(usage.new_rows(1, 0)[0])
@@ -235,18 +247,6 @@ def test_settings_of_a_policy_hold_for_its_rows_until_they_are_reset() -> None:
     assert usage.bump_ratio[row] == 1.2
 
 
-def test_freed_rows_are_empty_when_they_are_used_again() -> None:
-    usage, row, instance = one_container()
-    usage.add_cpu(np.array([instance]), np.array([START]), np.array([500]))
-    usage.free_instances(np.array([instance]))
-    usage.free_rows(np.array([row]))
-    assert usage.new_rows(1, START).tolist() == [row]
-    assert bool(usage.cpu.is_empty(np.array([row]))[0])
-    assert usage.sample_count[row] == 0
-    assert usage.first_sample[row] == NEVER
-
-
-def test_history_expires_a_whole_history_length_after_its_newest_sample() -> None:
 def test_settings_without_sense_change_nothing() -> None:
     usage, row, instance = one_container()
     policy = {"memoryAggregationIntervalSeconds": 0, "memoryAggregationIntervalCount": -5}
@@ -264,6 +264,18 @@ def test_a_history_longer_than_any_number_of_years_does_not_end() -> None:
     assert not usage.is_expired(np.array([row]), START + 1000 * DAY)[0]
 
 
+def test_freed_rows_are_empty_when_they_are_used_again() -> None:
+    usage, row, instance = one_container()
+    usage.add_cpu(np.array([instance]), np.array([START]), np.array([500]))
+    usage.free_instances(np.array([instance]))
+    usage.free_rows(np.array([row]))
+    assert usage.new_rows(1, START).tolist() == [row]
+    assert bool(usage.cpu.is_empty(np.array([row]))[0])
+    assert usage.sample_count[row] == 0
+    assert usage.first_sample[row] == NEVER
+
+
+def test_history_expires_a_whole_history_length_after_its_newest_sample() -> None:
     usage, row, instance = one_container()
     usage.created[row] = START
     rows = np.array([row])
