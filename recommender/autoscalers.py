@@ -17,20 +17,19 @@ from recommender.conflicts import by_strength
 from recommender.records import Labels
 from recommender.tracking import Group, GroupKey, Tracker
 from vpa.cluster.targets import Target
-from vpa.matching import TargetIndex, TargetKey, age_order, target_key
+from vpa.matching import TargetIndex, TargetKey, target_key
 from vpa.numerics import Ints
 from vpa.objects.autoscalers import ResourcePolicy, VerticalPodAutoscaler
 from vpa.objects.workloads import WELL_KNOWN
 from vpa.policies import container_policy
 from vpa.recommendations import Roster
 from vpa.rules import Rules
+from vpa.scopes import scope_label, splitting_label
 from vpa.selectors import NOTHING, Selector
 from vpa.settings import DEFAULT_RECOMMENDER, Behaviour, Selection
 
 VpaKey = tuple[str, str]
 """(namespace, name)"""
-
-DAEMON_SET = "DaemonSet"
 
 
 class HistoryState(enum.Enum):
@@ -66,12 +65,6 @@ def is_served(vpa: VerticalPodAutoscaler, recommender: str, selection: Selection
     else:
         chosen = recommender in names
     return chosen and selection.handles(vpa.metadata.namespace)
-
-
-def scope_label(vpa: VerticalPodAutoscaler) -> str:
-    """The node label that splits the VPA's target, "" where nothing does."""
-    ref = vpa.spec.target_ref
-    return (vpa.spec.scope or "") if ref is not None and ref.kind == DAEMON_SET else ""
 
 
 class Served:
@@ -268,10 +261,7 @@ class Autoscalers:
 
     def scope_of(self, target: TargetKey) -> str:
         """The node label by which the oldest scoped VPA of a DaemonSet splits it, "" for none."""
-        if target.kind != DAEMON_SET:
-            return ""
-        vpas = sorted((self.served[key].vpa for key in self.at(target)), key=age_order)
-        return next((scope_label(vpa) for vpa in vpas if scope_label(vpa)), "")
+        return splitting_label(self.served[key].vpa for key in self.at(target))
 
     def rivals(self, served: Served) -> list[VerticalPodAutoscaler]:
         """All VPAs of the same target, this one included; the one that pods follow comes first."""

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from recommender import statuses
-from recommender.autoscalers import Autoscalers, HistoryState, PartKey, Served, VpaKey, scope_label
+from recommender.autoscalers import Autoscalers, HistoryState, PartKey, Served, VpaKey
 from recommender.capped import CAPPED, capped
 from recommender.metrics import ObjectLabels, RecommenderMetrics
 from recommender.quality import Link, Quality
@@ -35,6 +35,7 @@ from vpa.objects.autoscalers import (
 from vpa.objects.pods import Pod
 from vpa.recommendations import Pass, Roster
 from vpa.rules import Rules
+from vpa.scopes import scope_label
 from vpa.settings import Estimation
 from vpa.sizes.limit_ranges import Ranges
 

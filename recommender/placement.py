@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 from recommender.autoscalers import Autoscalers
 from recommender.records import PodRecord
@@ -18,17 +18,12 @@ from vpa.cluster.owners import NodeOwnerError, OwnerError, Owners
 from vpa.cluster.workloads import OwnerKey
 from vpa.matching import TargetKey
 from vpa.rules import Rules
+from vpa.scopes import HOSTNAME, NodeLabels, scope_value
 
 log = logging.getLogger(__name__)
 
-HOSTNAME = "kubernetes.io/hostname"
-ABSENT = "__absent__"
-"""Scope value of nodes that lack the label."""
 AT_A_TIME = 500
 """Controllers that are looked up before others may run."""
-
-NodeLabels = Mapping[str, Mapping[str, str]]
-"""Node → its labels."""
 
 
 class Placement:
@@ -124,7 +119,7 @@ class Placement:
         if split not in ("", HOSTNAME) and not self._nodes_known():
             self._unwanted[record.key] = record
             return
-        scope = self._scope(record, split)
+        scope = scope_value(split, record.node, self._nodes)
         if not self._rules.history_by_controller:
             key = GroupKey(record.namespace, "", labels.text, scope)
         elif top is None:
@@ -138,13 +133,6 @@ class Placement:
             return
         self._unwanted.pop(record.key, None)
         self._tracker.put(record, key, found_by, self._now())
-
-    def _scope(self, record: PodRecord, label: str) -> str | None:
-        if not label:
-            return None
-        if label == HOSTNAME:
-            return record.node
-        return self._nodes.get(record.node, {}).get(label, ABSENT)
 
     def _forget(self, record: PodRecord) -> None:
         self._unwanted.pop(record.key, None)

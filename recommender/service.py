@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from recommender.autoscalers import Served, VpaKey, scope_label
+from recommender.autoscalers import Served, VpaKey
 from recommender.decisions import Verdict
 from recommender.engine import Engine
 from recommender.history import HistoryReader
@@ -36,6 +36,7 @@ from vpa.durations import SECOND
 from vpa.matching import TargetKey
 from vpa.objects.meta import PartialObject
 from vpa.objects.workloads import WELL_KNOWN
+from vpa.scopes import scope_label
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from vpa import conditions
+from vpa import conditions, scopes
 from vpa.objects.autoscalers import (
     Condition,
     ContainerRecommendation,
@@ -128,7 +128,7 @@ def merge_patch(status: Status | None, wanted: Wanted, now: datetime) -> dict[st
         containers = to_builtins(wanted.recommendation.container_recommendations)
         patch["recommendation"] = {"containerRecommendations": containers}
         if wanted.groups is not None or (status is not None and status.groups):
-            patch["groups"] = None if wanted.groups is None else _groups(wanted.groups)
+            patch["groups"] = None if wanted.groups is None else scopes.shown(wanted.groups)
     return patch
 
 
@@ -139,12 +139,7 @@ def whole_status(status: Status | None, wanted: Wanted, now: datetime) -> dict[s
         "recommendation": to_builtins(recommendation),
         "conditions": to_builtins(merged(status, wanted, now)),
         "observedGeneration": wanted.generation,
-    } | ({"groups": _groups(wanted.groups)} if wanted.groups else {})
-
-
-def _groups(groups: Iterable[GroupRecommendation]) -> list[dict[str, Any]]:
-    """An empty value of a scope is a value, and must be seen."""
-    return [{"scopeValue": "", **to_builtins(group)} for group in groups]
+    } | ({"groups": scopes.shown(wanted.groups)} if wanted.groups else {})
 
 
 def ours(status: Status | None, owned: Iterable[str]) -> tuple[Any, ...]:

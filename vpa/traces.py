@@ -131,7 +131,9 @@ def oom_evidence(usage: Usage, row: int) -> str | None:
 
 
 def shown(resource: str, amount: int) -> str:
-    """An amount as text; the largest one stands for "unbounded"."""
+    """An amount as text; the largest one stands for "unbounded", a negative one for "no evidence"."""
+    if amount < 0:
+        return "-"
     return "∞" if amount >= AMOUNT_MAX else str(recommendations.quantity(resource, amount))
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from recommender.ooms import EventView, evictions, new_kills, standing_kills
-from recommender.placement import ABSENT
 from recommender.records import PodRecord, PodView, Records
 from recommender.tracking import GroupKey
 from tests.core.recommending import MIB, World, container_status, oom_killed, pod_view, vpa
@@ -19,6 +18,7 @@ from vpa.matching import TargetKey
 from vpa.metrics.usage import Usage
 from vpa.objects import meta
 from vpa.rules import UPSTREAM, Rules, preset
+from vpa.scopes import ABSENT
 
 AT = "2026-08-01T10:00:00Z"
 

@@ -17,7 +17,7 @@ import yaml
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from vpa import settings, times
+from vpa import settings, statuses, times
 from vpa.cli import history, past, reports
 from vpa.cli.live import read_cluster
 from vpa.cli.objects import InputError, Objects, read
@@ -26,7 +26,6 @@ from vpa.cli.usagefiles import Feeder
 from vpa.flags import FlagError, Group, HelpRequested, Table, flag
 from vpa.metrics.history.batches import HistoryBatch
 from vpa.metrics.settings import History
-from vpa.objects import meta
 from vpa.objects.autoscalers import Status
 from vpa.rules import Rules
 
@@ -169,21 +168,9 @@ def recommend(
     if now is None:
         now = time.time_ns() if newest is None else newest
     run = scene.run()
-    moment = times.to_datetime(now)
-    statuses = {entry.key: scene.status(entry, run, moment) for entry in scene.entries}
-    return scene, Result(statuses, feeder.lines, feeder.rejected)
-
-
-def _moment(text: str) -> int:
-    try:
-        return times.parse(text)
-    except ValueError:
-        pass
-    try:
-        return round(float(text) * 1e6) * 1000
-    except (ValueError, OverflowError):
-        message = f"{text} is neither RFC 3339 (2026-08-01T00:00:00Z) nor seconds since 1970"
-        raise typer.BadParameter(message, param_hint="--now") from None
+    written = times.to_datetime(now)
+    found = {entry.key: scene.status(entry, run, written) for entry in scene.entries}
+    return scene, Result(found, feeder.lines, feeder.rejected)
 
 
 def _notices(objects: Objects, scene: Scene, result: Result) -> Iterator[str]:
@@ -199,11 +186,11 @@ def _notices(objects: Objects, scene: Scene, result: Result) -> Iterator[str]:
         yield f"{result.rejected} samples are rejected: negative, out of order or too old"
 
 
-def _print(output: str, objects: Objects, statuses: dict[tuple[str, str], Status]) -> None:
+def _print(output: str, objects: Objects, written: dict[tuple[str, str], Status]) -> None:
     items: list[dict[str, Any]] = []
     for item in objects.of_kind("VerticalPodAutoscaler"):
-        status = statuses.get((item.namespace, item.name))
-        items.append(item.data if status is None else {**item.data, "status": meta.to_builtins(status)})
+        status = written.get((item.namespace, item.name))
+        items.append(item.data if status is None else {**item.data, "status": statuses.as_data(status)})
     listed = {"apiVersion": "v1", "kind": "List", "items": items, "metadata": {"resourceVersion": ""}}
     if output == "json":
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(listed), indent=4).decode() + "\n")

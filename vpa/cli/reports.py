@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterator
 from itertools import groupby
 from typing import IO
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from vpa import traces
@@ -16,6 +18,7 @@ from vpa.estimators import BOUNDS, MEMORY, RESOURCES
 from vpa.objects.autoscalers import ContainerRecommendation, Status
 from vpa.objects.meta import ResourceList
 from vpa.quantities import Quantity
+from vpa.scopes import scope_label
 
 COLUMNS = (
     *("namespace", "vpa", "kind", "workload", "container", "resource"),
@@ -33,12 +36,14 @@ def show(scene: Scene, statuses: dict[tuple[str, str], Status], console: Console
         console.print(_heading(scene, entry), highlight=False)
         for condition in status.conditions or ():
             if condition.message and condition.status == "True":
-                console.print(f"  {condition.type}: {condition.message}", highlight=False)
-        containers = (status.recommendation and status.recommendation.container_recommendations) or []
-        if containers:
-            console.print(_numbers(entry, containers))
-        for container in scene.roster.containers(entry.key) if explain else ():
-            _explain(scene, entry, container.name, console)
+                console.print(f"  {condition.type}: {condition.message}", highlight=False, markup=False)
+        for part, containers in _parts(entry, status):
+            if part is not None:
+                console.print(f"  {_value(entry, part)}", highlight=False, markup=False)
+            if containers:
+                console.print(_numbers(entry, containers))
+            for container in scene.roster.containers(entry.part(part)) if explain else ():
+                _explain(scene, entry, part, container.name, console)
         console.print()
     if not scene.entries:
         console.print("There is no VerticalPodAutoscaler among the objects.")
@@ -49,23 +54,39 @@ def write_csv(scene: Scene, statuses: dict[tuple[str, str], Status], output: IO[
     writer = csv.writer(output, lineterminator="\n")
     writer.writerow(COLUMNS)
     for entry in scene.entries:
-        recommendation = statuses[entry.key].recommendation
-        workload = (entry.target.kind, entry.target.name) if entry.target else ("", "")
-        days = f"{scene.roster.confidence(entry.key):.1f}"
-        for one in (recommendation and recommendation.container_recommendations) or ():
-            for resource in (name for name in RESOURCES if name in (one.target or {})):
-                lists = (one.lower_bound, one.target, one.upper_bound, one.uncapped_target)
-                amounts = [(values or {}).get(resource, "") for values in lists]
-                request = _requested(entry, one.container_name, resource)
-                asked = "" if request is None else request
-                writer.writerow((*entry.key, *workload, one.container_name, resource, asked, *amounts, days))
+        days = f"{scene.days(entry):.1f}"
+        for part, containers in _parts(entry, statuses[entry.key]):
+            for one in containers:
+                writer.writerows((*line, days) for line in _lines(entry, part, one))
+
+
+def _lines(entry: Entry, part: str | None, one: ContainerRecommendation) -> Iterator[tuple[object, ...]]:
+    kind, name = (entry.target.kind, entry.target.name) if entry.target else ("", "")
+    workload = name if part is None else f"{name} [{_value(entry, part)}]"
+    for resource in (name for name in RESOURCES if name in (one.target or {})):
+        lists = (one.lower_bound, one.target, one.upper_bound, one.uncapped_target)
+        amounts = [(values or {}).get(resource, "") for values in lists]
+        request = _requested(entry, one.container_name, resource)
+        asked = "" if request is None else request
+        yield (*entry.key, kind, workload, one.container_name, resource, asked, *amounts)
+
+
+def _parts(entry: Entry, status: Status) -> list[tuple[str | None, list[ContainerRecommendation]]]:
+    """The recommendation of each value of the scope; of one that nothing splits, the value is None."""
+    if scope_label(entry.vpa):
+        return [(group.scope_value, group.container_recommendations or []) for group in status.groups or ()]
+    return [(None, (status.recommendation and status.recommendation.container_recommendations) or [])]
+
+
+def _value(entry: Entry, part: str) -> str:
+    return f"{scope_label(entry.vpa)}={part}"
 
 
 def _heading(scene: Scene, entry: Entry) -> str:
     target = f" → {entry.target.kind}/{entry.target.name}" if entry.target else ""
     pods = "1 pod" if len(entry.pods) == 1 else f"{len(entry.pods)} pods"
-    days = scene.roster.confidence(entry.key)
-    return f"[bold]{entry.item.namespace}/{entry.item.name}[/bold]{target}, {pods}, {days:.1f} days of data"
+    name = escape(f"{entry.item.namespace}/{entry.item.name}")
+    return f"[bold]{name}[/bold]{escape(target)}, {pods}, {scene.days(entry):.1f} days of data"
 
 
 def _numbers(entry: Entry, containers: list[ContainerRecommendation]) -> Table:
@@ -84,7 +105,7 @@ def _numbers(entry: Entry, containers: list[ContainerRecommendation]) -> Table:
                     container.uncapped_target,
                 )
                 table.add_row(
-                    container.container_name,
+                    escape(container.container_name),
                     resource,
                     _request(entry, container.container_name, resource),
                     *(_cell(values, resource) for values in lists),
@@ -126,11 +147,12 @@ def _requested(entry: Entry, container: str, resource: str) -> Quantity | None:
     return None
 
 
-def _explain(scene: Scene, entry: Entry, container: str, console: Console) -> None:
-    steps = traces.explain(scene.roster, entry.key, container)
-    row = next(c for c in scene.roster.containers(entry.key) if c.name == container)
+def _explain(scene: Scene, entry: Entry, part: str | None, container: str, console: Console) -> None:
+    key = entry.part(part)
+    steps = traces.explain(scene.roster, key, container)
+    row = next(c for c in scene.roster.containers(key) if c.name == container)
     span = traces.history_span(scene.usage, scene.roster.row(row))
-    console.print(f"[bold]{container}[/bold]: {span}", highlight=False)
+    console.print(f"[bold]{escape(container)}[/bold]: {span}", highlight=False)
     for resource, of_resource in groupby(steps, key=lambda step: step.resource):
         table = Table(
             box=box.SIMPLE_HEAD,
@@ -171,6 +193,6 @@ def _tells(step: traces.Step) -> bool:
 
 def _amount(step: traces.Step) -> str:
     text = traces.shown(step.resource, step.after)
-    if text == "∞" or step.resource != MEMORY:
+    if text in ("∞", "-") or step.resource != MEMORY:
         return text
     return readable(step.resource, Quantity.from_int(step.after, "BinarySI"))

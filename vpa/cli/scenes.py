@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -14,11 +15,18 @@ from vpa.cli.usagefiles import Line, Where
 from vpa.cli.workloads import Workloads
 from vpa.histograms import NEVER
 from vpa.matching import TargetKey, age_order, controller_of, target_key
-from vpa.objects.autoscalers import Condition, Recommendation, Status, VerticalPodAutoscaler
+from vpa.objects.autoscalers import (
+    GroupRecommendation,
+    Recommendation,
+    Status,
+    VerticalPodAutoscaler,
+)
 from vpa.objects.checkpoints import Checkpoint
+from vpa.objects.nodes import Node
 from vpa.objects.pods import Pod
 from vpa.recommendations import Pass, Roster
 from vpa.rules import Rules
+from vpa.scopes import HOSTNAME, scope_label, scope_value, splitting_label
 from vpa.selectors import Labels
 from vpa.settings import DEFAULT_RECOMMENDER, Aggregation, Behaviour, Estimation, Selection
 from vpa.usage import Usage
@@ -38,6 +46,10 @@ class Options:
     recommender_name: str = DEFAULT_RECOMMENDER
 
 
+VpaKey = tuple[str, str]
+"""Namespace and name."""
+
+
 @dataclass
 class Entry:
     """One VPA of the scene."""
@@ -47,6 +59,10 @@ class Entry:
     problem: str | None
     """Why the target cannot be used; None: it can."""
     pods: list[Pod] = field(default_factory=list)
+    containers: set[str] = field(default_factory=set)
+    """What pods and the pod template name."""
+    parts: list[str | None] = field(default_factory=list)
+    """The values of the VPA's scope that have a recommendation of their own; None where nothing splits."""
 
     @property
     def vpa(self) -> VerticalPodAutoscaler:
@@ -55,9 +71,13 @@ class Entry:
         return found
 
     @property
-    def key(self) -> tuple[str, str]:
+    def key(self) -> VpaKey:
         """Namespace and name."""
         return self.item.namespace, self.item.name
+
+    def part(self, scope: str | None) -> tuple[VpaKey, str | None]:
+        """The roster's key of what is recommended for one value of the scope, or without any."""
+        return self.key, scope
 
 
 class Scene:
@@ -74,8 +94,21 @@ class Scene:
         self.entries = [
             self._entry(item) for item in objects.of_kind("VerticalPodAutoscaler") if self._ours(item)
         ]
+        self._by_key = {entry.key: entry for entry in reversed(self.entries)}
+        self._of_target: defaultdict[TargetKey, list[Entry]] = defaultdict(list)
+        self._in_namespace: defaultdict[str, list[tuple[Entry, TargetKey]]] = defaultdict(list)
+        for entry in self.entries:
+            if entry.problem is None and entry.target is not None:
+                self._of_target[entry.target].append(entry)
+                self._in_namespace[entry.target.namespace].append((entry, entry.target))
+                template = self.workloads.template(entry.target)
+                named = template.spec.containers if template is not None else None
+                entry.containers.update(container.name for container in named or ())
+        self._nodes = {node.metadata.name: node.metadata.labels or {} for node in objects.of(Node)}
         self._pods = {(pod.metadata.namespace, pod.metadata.name): pod for pod in objects.of(Pod)}
-        self._rows: dict[tuple[TargetKey, str], int] = {}
+        self._entries_of: defaultdict[tuple[str, str], list[Entry]] = defaultdict(list)
+        self._rows: defaultdict[TargetKey, dict[tuple[str | None, str], int]] = defaultdict(dict)
+        """Target → (value of the scope, container) → row."""
         self._instances: dict[tuple[TargetKey, str, str], int] = {}
         for pod in self._pods.values():
             self._place(pod)
@@ -109,11 +142,6 @@ class Scene:
             )
         return Entry(item, target, None)
 
-    def _usable(self) -> Iterator[tuple[Entry, TargetKey]]:
-        for entry in self.entries:
-            if entry.problem is None and entry.target is not None:
-                yield entry, entry.target
-
     def _is_of(self, pod: Pod, target: TargetKey) -> bool:
         """Whether a pod is the target's: by the selector and, where its owner can be told, by that too."""
         if pod.metadata.namespace != target.namespace:
@@ -134,23 +162,44 @@ class Scene:
     def _place(self, pod: Pod) -> None:
         if pod.status.phase == "Pending":
             return  # the recommender does not see it yet
-        for entry, target in self._usable():
+        for entry, target in self._in_namespace[pod.metadata.namespace]:
             if self._is_of(pod, target):
                 entry.pods.append(pod)
+                entry.containers.update(container.name for container in pod.spec.containers or ())
+                self._entries_of[pod.metadata.namespace, pod.metadata.name].append(entry)
                 for container in pod.spec.containers or ():
                     self._instance(target, pod.metadata.name, container.name)
 
-    def _row(self, target: TargetKey, container: str) -> int:
-        row = self._rows.get((target, container))
+    def _split(self, target: TargetKey) -> str:
+        """The node label that splits a target, if it can be read: most labels need the Nodes."""
+        label = splitting_label(entry.vpa for entry in self._of_target[target])
+        if label in ("", HOSTNAME) or self._nodes:
+            return label
+        notice = (
+            f"{target.kind} {target.namespace}/{target.name} is split by the node label {label}: "
+            "without Nodes among the objects its groups are not known"
+        )
+        if notice not in self.notices:
+            self.notices.append(notice)
+        return ""
+
+    def _scope(self, target: TargetKey, pod: str) -> str | None:
+        """The value that splits the pod's part off; None where nothing splits, and for pods of the past."""
+        known = self._pods.get((target.namespace, pod))
+        return None if known is None else scope_value(self._split(target), known.spec.node_name, self._nodes)
+
+    def _row(self, target: TargetKey, container: str, scope: str | None = None) -> int:
+        rows = self._rows[target]
+        row = rows.get((scope, container))
         if row is None:
-            row = self._rows[target, container] = int(self.usage.new_rows(1, 0)[0])
+            row = rows[scope, container] = int(self.usage.new_rows(1, 0)[0])
             if self.options.behaviour.feature_gates.per_vpa_config:
                 self._configure(target, container, row)
         return row
 
     def _configure(self, target: TargetKey, container: str, row: int) -> None:
         """The settings of the VPA that holds: the oldest one."""
-        vpas = sorted((entry.vpa for entry, key in self._usable() if key == target), key=age_order)
+        vpas = sorted((entry.vpa for entry in self._of_target[target]), key=age_order)
         for vpa in vpas[:1]:
             policy = policies.container_policy(vpa.spec.resource_policy, container)
             self.usage.configure(np.array([row]), policy)
@@ -159,13 +208,13 @@ class Scene:
         key = (target, pod, container)
         instance = self._instances.get(key)
         if instance is None:
-            row = self._row(target, container)
+            row = self._row(target, container, self._scope(target, pod))
             instance = self._instances[key] = int(self.usage.new_instances(np.array([row]))[0])
         return instance
 
     def instance(self, target: TargetKey, pod: str, container: str) -> int | None:
         """The instance of a container of the present or past; None where no VPA would see it."""
-        seen = any(key == target and self._is_present(entry, container) for entry, key in self._usable())
+        seen = any(self._is_present(entry, container) for entry in self._of_target[target])
         return self._instance(target, pod, container) if seen else None
 
     def restart_row(self, row: int) -> None:
@@ -185,7 +234,8 @@ class Scene:
                 if line.container not in {container.name for container in pod.spec.init_containers or ()}:
                     self._miss(f"{line.namespace}/{line.pod} (container {line.container})")
                 return ()
-            targets = [target for entry, target in self._usable() if pod in entry.pods]
+            entries = self._entries_of[line.namespace, line.pod]
+            targets = [entry.target for entry in entries if entry.target is not None]
         elif line.owner is not None or line.labels is not None:
             targets = self._past(line)
         else:
@@ -199,7 +249,7 @@ class Scene:
     def _past(self, line: Line) -> list[TargetKey]:
         """The targets of a pod that is no more, by its owner or by its labels."""
         labels: dict[str, str] | None = line.labels
-        targets = [target for _, target in self._usable() if target.namespace == line.namespace]
+        targets = [target for _, target in self._in_namespace[line.namespace]]
         if line.owner is not None:
             owner = TargetKey(line.namespace, line.owner.kind, line.owner.name)
             top = self.workloads.topmost_of(owner, labels) or owner
@@ -213,7 +263,7 @@ class Scene:
 
     def _load(self, checkpoint: Checkpoint) -> None:
         namespace, spec = checkpoint.metadata.namespace, checkpoint.spec
-        entry = next((e for e in self.entries if e.key == (namespace, spec.vpa_object_name)), None)
+        entry = self._by_key.get((namespace, spec.vpa_object_name))
         if entry is None or entry.target is None:
             return
         if not self._is_present(entry, spec.container_name):
@@ -229,71 +279,90 @@ class Scene:
             return
         if self.options.rules.running_peaks:
             peaks = checkpoints.decode_peaks(checkpoint.metadata.annotations, checkpoint.status)
-            feeding = {
-                pod: instance
-                for (target, pod, container), instance in self._instances.items()
-                if target == entry.target and container == spec.container_name
-            }
+            names = [pod.metadata.name for pod in entry.pods]
+            keys = {name: (entry.target, name, spec.container_name) for name in names}
+            found = {name: self._instances[key] for name, key in keys.items() if key in self._instances}
+            feeding = {name: one for name, one in found.items() if self.usage.row[one] == row}
             checkpoints.restore_peaks(self.usage, row, peaks, feeding)
 
     def _is_present(self, entry: Entry, container: str) -> bool:
         """Whether a pod or the pod template names the container; where neither is known, it may exist."""
         if not self.options.rules.present_containers or entry.target is None or entry.problem is not None:
             return True
-        names = {c.name for pod in entry.pods for c in pod.spec.containers or ()}
-        template = self.workloads.template(entry.target)
-        if template is not None:
-            names |= {c.name for c in template.spec.containers or ()}
-        return container in names or (template is None and not entry.pods)
+        unknown = not entry.pods and self.workloads.template(entry.target) is None
+        return unknown or container in entry.containers
 
     # The tick
 
     def run(self) -> Pass:
         """One pass over all VPAs."""
         for entry in self.entries:
-            rows = {
-                container: row
-                for (target, container), row in self._rows.items()
-                if target == entry.target and self._is_present(entry, container)
-            }
-            self.roster.put(entry.key, entry.vpa, rows)
+            rows = {} if entry.target is None else self._rows[entry.target]
+            seen = {key: row for key, row in rows.items() if self._is_present(entry, key[1])}
+            entry.parts = [None]
+            if scope_label(entry.vpa):
+                entry.parts = [*sorted({scope for scope, _ in seen if scope is not None})]
+            for part in entry.parts:
+                self.roster.put(entry.part(part), entry.vpa, _sight(seen, part))
         return self.roster.run()
+
+    def recommendation(self, entry: Entry, part: str | None, run: Pass) -> Recommendation:
+        """What a VPA recommends for one value of its scope."""
+        return self.roster.recommendation(entry.part(part), run)
+
+    def days(self, entry: Entry) -> float:
+        """How many days of data are known of the VPA's containers, the least of them."""
+        return min((self.roster.confidence(entry.part(part)) for part in entry.parts), default=0.0)
 
     def status(self, entry: Entry, run: Pass, now: datetime) -> Status:
         """What the recommender would write for one VPA."""
         current = entry.vpa.status
-        recommendation = self.roster.recommendation(entry.key, run)
-        kept = current.recommendation if current else None
-        if entry.problem is not None and self.options.rules.unreadable_targets_keep:
-            if kept is not None and kept.container_recommendations:
-                recommendation = kept
-            wanted = conditions.unsupported(entry.problem)
-            if current is None or not current.conditions:
-                wanted |= self._basic(entry, recommendation)
+        recommendation, groups = Recommendation(), None
+        if scope_label(entry.vpa):
+            groups = [
+                GroupRecommendation(scope_value=part or "", container_recommendations=found)
+                for part in entry.parts
+                if (found := self.recommendation(entry, part, run).container_recommendations)
+            ] or None
         else:
-            wanted = conditions.unsupported(entry.problem) | self._basic(entry, recommendation)
-            if self.options.rules.more_conditions:
-                wanted |= conditions.low_confidence(self.roster.confidence(entry.key))
-                wanted |= conditions.conflict(entry.item.name, self._rivals(entry))
+            recommendation = self.recommendation(entry, None, run)
+        kept = current.recommendation if current else None
+        keep = entry.problem is not None and self.options.rules.unreadable_targets_keep
+        if keep and current is not None and ((kept and kept.container_recommendations) or current.groups):
+            recommendation, groups = kept or Recommendation(), current.groups
+        wanted = conditions.unsupported(entry.problem)
+        if not keep or current is None or not current.conditions:
+            provided = bool(recommendation.container_recommendations or groups)
+            wanted |= conditions.of_recommendation(provided=provided, pods=len(entry.pods))
+        if not keep and self.options.rules.more_conditions:
+            wanted |= conditions.low_confidence(self.days(entry))
+            wanted |= conditions.conflict(entry.item.name, self._rivals(entry))
         return statuses.compose(
-            current, recommendation, wanted, generation=entry.vpa.metadata.generation, now=now
+            current,
+            recommendation,
+            wanted,
+            groups=groups,
+            generation=entry.vpa.metadata.generation,
+            now=now,
         )
-
-    def _basic(self, entry: Entry, recommendation: Recommendation) -> dict[str, Condition | None]:
-        provided = bool(recommendation.container_recommendations)
-        return conditions.of_recommendation(provided=provided, pods=len(entry.pods))
 
     def _rivals(self, entry: Entry) -> Sequence[str]:
         """All VPAs that share a pod with this one, itself included, the oldest first; none without rival."""
-        own = {pod.metadata.name for pod in entry.pods}
-        sharing = [
-            other.vpa
-            for other in self.entries
-            if other.item.namespace == entry.item.namespace
-            and own & {pod.metadata.name for pod in other.pods}
-        ]
-        return [vpa.metadata.name for vpa in sorted(sharing, key=age_order)] if len(sharing) > 1 else []
+        own = [(pod.metadata.namespace, pod.metadata.name) for pod in entry.pods]
+        sharing = {other.key: other.vpa for pod in own for other in self._entries_of[pod]}
+        return (
+            [vpa.metadata.name for vpa in sorted(sharing.values(), key=age_order)] if len(sharing) > 1 else []
+        )
 
     def moment(self, time: int) -> datetime:
         """Nanoseconds as a datetime."""
         return times.to_datetime(time)
+
+
+def _sight(seen: Mapping[tuple[str | None, str], int], part: str | None) -> dict[str, list[int]]:
+    """Container → the rows that one part sees: its own and those that nothing splits; all without a part."""
+    found: dict[str, list[int]] = {}
+    for (scope, container), row in seen.items():
+        if part is None or scope in (part, None):
+            found.setdefault(container, []).append(row)
+    return found
