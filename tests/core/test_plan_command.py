@@ -258,7 +258,8 @@ def test_the_table_says_for_each_pod_what_and_why_within_eighty_columns(
     ("args", "status", "said"),
     [
         (["-f", "missing.yaml"], 1, "missing.yaml: cannot be read"),
-        (["-f", "{file}", "--now", "yesterday"], 1, '"yesterday" is no time'),
+        (["-f", "{file}", "--now", "yesterday"], 2, "yesterday is neither RFC 3339"),
+        (["-f", "{file}", "--now", "1e300"], 2, "1e300 is neither RFC 3339"),
         (["-f", "{file}", "-o", "xml"], 2, "use table or json"),
         (["-f", "{file}", "--bogus"], 2, "unknown flag: --bogus"),
         ([], 2, "--filename"),

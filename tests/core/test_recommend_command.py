@@ -2,138 +2,34 @@
 
 from __future__ import annotations
 
-import io
 import json
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import yaml
 
+from tests.core.recommend_kit import (
+    NOON,
+    Shell,
+    autoscaler,
+    conditions,
+    containers,
+    deployment,
+    line,
+    pod,
+)
 from vpa.cli import usagefiles
-from vpa.cli.__main__ import main
 from vpa.cli.objects import read
 from vpa.cli.recommend import recommend
 from vpa.cli.scenes import Options, Scene
-
-NOON = 1_785_585_600
-
-
-def deployment(name: str = "web", containers: tuple[str, ...] = ("app",)) -> dict[str, Any]:
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name, "namespace": "shop"},
-        "spec": {
-            "selector": {"matchLabels": {"app": name}},
-            "template": {
-                "metadata": {"labels": {"app": name}},
-                "spec": {"containers": [{"name": container} for container in containers]},
-            },
-        },
-    }
-
-
-def pod(
-    name: str = "web-5d-1", owner: str = "web-5d", containers: tuple[str, ...] = ("app",)
-) -> dict[str, Any]:
-    controller = {
-        "apiVersion": "apps/v1",
-        "kind": "ReplicaSet",
-        "name": owner,
-        "uid": "1",
-        "controller": True,
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": name,
-            "namespace": "shop",
-            "labels": {"app": owner.rpartition("-")[0]},
-            "ownerReferences": [controller],
-        },
-        "spec": {"containers": [{"name": container} for container in containers]},
-        "status": {"phase": "Running"},
-    }
-
-
-def autoscaler(
-    name: str = "web", kind: str = "Deployment", target: str = "web", **spec: Any
-) -> dict[str, Any]:
-    return {
-        "apiVersion": "autoscaling.k8s.io/v1",
-        "kind": "VerticalPodAutoscaler",
-        "metadata": {"name": name, "namespace": "shop", "generation": 2},
-        "spec": {"targetRef": {"apiVersion": "apps/v1", "kind": kind, "name": target}, **spec},
-    }
-
-
-def line(**fields: Any) -> dict[str, Any]:
-    return {"time": NOON, "namespace": "shop", "pod": "web-5d-1", "container": "app", **fields}
-
-
-class Outcome(NamedTuple):
-    """How a command ended and what it printed."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-class Shell:
-    """Files in a folder and the command run on them as a person runs it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def objects(self, *objects: dict[str, Any]) -> str:
-        path = self.folder / "objects.yaml"
-        path.write_text(yaml.safe_dump_all(objects))
-        return str(path)
-
-    def usage(self, *lines: dict[str, Any] | str) -> str:
-        path = self.folder / "usage.jsonl"
-        path.write_text("".join(f"{x if isinstance(x, str) else json.dumps(x)}\n" for x in lines))
-        return str(path)
-
-    def run(self, *args: str, stdin: str = "") -> Outcome:
-        """The console script's own function, in this process: a process each would cost a second."""
-        out, err = io.StringIO(), io.StringIO()
-        code = 0
-        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-            patch.setattr(sys, "argv", ["vpa", "recommend", *args])
-            patch.setattr(sys, "stdin", io.StringIO(stdin))
-            patch.setenv("COLUMNS", "80")
-            try:
-                main()
-            except SystemExit as end:
-                code = int(end.code or 0)
-        return Outcome(code, out.getvalue(), err.getvalue())
-
-    def statuses(self, *args: str) -> list[dict[str, Any]]:
-        result = self.run(*args, "-o", "json")
-        assert result.returncode == 0, result.stderr
-        listed = json.loads(result.stdout)
-        assert (listed["apiVersion"], listed["kind"]) == ("v1", "List")
-        return [item["status"] for item in listed["items"]]
 
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:
     return Shell(tmp_path)
-
-
-def containers(status: dict[str, Any]) -> dict[str, Any]:
-    found = status["recommendation"].get("containerRecommendations", [])
-    return {container["containerName"]: container for container in found}
-
-
-def conditions(status: dict[str, Any]) -> dict[str, str]:
-    return {condition["type"]: condition["status"] for condition in status["conditions"]}
 
 
 def test_the_status_is_the_one_a_recommender_would_write(shell: Shell) -> None:
@@ -404,7 +300,7 @@ def test_negative_and_late_samples_are_rejected_and_counted(shell: Shell) -> Non
         (["--round-cpu-millicores=x"], 'invalid argument "x"'),
         (["-o", "xml"], "use table, yaml or json"),
         (["--now", "soon"], "neither RFC 3339"),
-        (["stray"], "unexpected argument stray"),
+        (["--now", "1e300"], "neither RFC 3339"),
     ],
 )
 def test_wrong_usage_ends_with_status_2(shell: Shell, args: list[str], words: str) -> None:
@@ -422,9 +318,10 @@ def test_flags_of_the_recommender_change_the_numbers(shell: Shell) -> None:
 
 
 def test_a_missing_file_is_named(shell: Shell) -> None:
-    result = shell.run("-f", "/nowhere.yaml")
-    assert (result.returncode, result.stdout) == (1, "")
-    assert result.stderr == "vpa: /nowhere.yaml: cannot be read: No such file or directory\n"
+    for files in (["-f", "/nowhere.yaml"], ["-f", shell.objects(autoscaler()), "/nowhere.yaml"]):
+        result = shell.run(*files)
+        assert (result.returncode, result.stdout) == (1, "")
+        assert result.stderr == "vpa: /nowhere.yaml: cannot be read: No such file or directory\n"
 
 
 def test_explanations_fit_into_80_columns(shell: Shell) -> None:

@@ -13,10 +13,11 @@ import typer
 from rich.console import Console
 
 from vpa import settings
+from vpa.cli.app import TAKES_FLAGS, parse
 from vpa.cli.objects import Objects, read
 from vpa.cli.workloads import Workloads
-from vpa.flags import FlagError, HelpRequested, Table
-from vpa.matching import ADMISSION, controller_of, takes_part
+from vpa.flags import Table
+from vpa.matching import ADMISSION, takes_part
 from vpa.modes import OFF, update_mode
 from vpa.objects.autoscalers import VerticalPodAutoscaler
 from vpa.objects.limits import LimitRange
@@ -25,7 +26,7 @@ from vpa.objects.pods import Pod, PodStatus
 from vpa.reasons import Reason, Refusal
 from vpa.rules import Rules
 from vpa.sizes.boosts import ANNOTATION_PREFIX
-from vpa.sizes.limit_ranges import NO_RANGES, Ranges, ranges_of
+from vpa.sizes.limit_ranges import NO_RANGES, Ranges, ranges_by_namespace
 from vpa.sizes.nodes_fit import Rooms
 from vpa.sizes.observed import ANNOTATION as OBSERVED_ANNOTATION
 from vpa.sizes.patches import UPDATES_ANNOTATION, Operation, Terms, admit
@@ -78,7 +79,7 @@ def register(app: typer.Typer) -> None:
     """Add the command to *app*."""
     app.command(
         "admit",
-        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+        context_settings=TAKES_FLAGS,
         epilog="Flags of the admission controller that change a patch are accepted under their own names.",
     )(command)
 
@@ -94,13 +95,7 @@ def command(
     """Show the patch that each pod would get if it were created now, or why it would get none."""
     if output not in ("table", "json"):
         raise typer.BadParameter("use table or json", param_hint="-o")
-    try:
-        parsed = TABLE.parse(context.args)
-    except HelpRequested:
-        print(TABLE.help())
-        return
-    except FlagError as error:
-        raise typer.BadParameter(str(error)) from None
+    parsed = parse(TABLE, context)
     flags = parsed.fill(Flags)
     found = read([*objects, *parsed.rest])
     for warning in refused_vpas(found, flags):
@@ -127,10 +122,7 @@ def refused_vpas(objects: Objects, flags: Flags) -> list[str]:
 def admissions(objects: Objects, flags: Flags) -> list[Row]:
     """One row for each pod, in input order."""
     workloads = Workloads(objects)
-    by_namespace: dict[str, list[LimitRange]] = {}
-    for limit_range in objects.of(LimitRange):
-        by_namespace.setdefault(limit_range.metadata.namespace, []).append(limit_range)
-    ranges = {name: ranges_of(found, rules=flags.rules) for name, found in by_namespace.items()}
+    ranges = ranges_by_namespace(objects.of(LimitRange), rules=flags.rules)
     nodes = objects.of(Node)
     pods = objects.of(Pod)
     cap_to = Rooms(nodes, pods) if nodes and flags.sizing.cap_to_node else None
@@ -169,7 +161,7 @@ def _admission(pod: Pod, workloads: Workloads, ranges: Ranges, cap_to: Rooms | N
         default_mode=behaviour.default_update_mode,
     )
     if choice is None:
-        return Row(pod, None, [], _no_vpa(pod, workloads))
+        return Row(pod, None, [], workloads.no_vpa(pod))
     vpa = choice.vpa
     if not _takes_part(vpa, flags):
         return Row(pod, vpa.metadata.name, [], _idle(vpa, flags))
@@ -198,20 +190,6 @@ def _idle(vpa: VerticalPodAutoscaler, flags: Flags) -> Refusal:
     mode = update_mode(vpa, default=flags.behaviour.default_update_mode)
     text = f"VPA {vpa.metadata.name} has update mode {mode}: the recommendation is shown and never applied"
     return Refusal(Reason.MODE_OFF if mode == OFF else Reason.NO_VPA, text)
-
-
-def _no_vpa(pod: Pod, workloads: Workloads) -> Refusal:
-    """Why no VPA is the pod's."""
-    owner = controller_of(pod.metadata)
-    if owner is None:
-        return Refusal(Reason.NO_CONTROLLER, "the pod has no controller, and a VPA targets controllers")
-    if owner.kind == "Node":
-        return Refusal(Reason.NO_CONTROLLER, "the pod is a static pod, which only files of its node change")
-    topmost = workloads.topmost(pod)
-    if topmost is None:
-        text = f"{owner.kind} {owner.name}, the pod's controller, is not among the objects"
-        return Refusal(Reason.NO_VPA, text)
-    return Refusal(Reason.NO_VPA, f"no VPA targets {topmost.kind} {topmost.name}: create one")
 
 
 def _print_table(rows: Sequence[Row]) -> None:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 import typer
+
+from vpa.flags import FlagError, HelpRequested, Parsed, Table
+
+TAKES_FLAGS: Final[dict[str, Any]] = {"allow_extra_args": True, "ignore_unknown_options": True}
+"""Settings of a command that also takes flags of a service, see `parse`."""
 
 app = typer.Typer(
     name="vpa",
@@ -17,3 +24,14 @@ app = typer.Typer(
 @app.callback()
 def _root() -> None:
     """Keeps `vpa COMMAND` a group even while it has one command."""
+
+
+def parse(table: Table, context: typer.Context) -> Parsed:
+    """The flags of *table* among what a command was given; asked for help it prints them and ends."""
+    try:
+        return table.parse(context.args)
+    except HelpRequested:
+        print(table.help())
+        raise typer.Exit from None
+    except FlagError as error:
+        raise typer.BadParameter(str(error)) from None

@@ -18,9 +18,11 @@ from rich.progress import Progress as Bar
 from rich.table import Table as Shown
 
 from vpa import settings, times
+from vpa.cli.app import TAKES_FLAGS, parse
+from vpa.cli.moments import moment
 from vpa.cli.objects import InputError, Objects, read
 from vpa.cli.workloads import Workloads
-from vpa.flags import FlagError, HelpRequested, Parsed, Table
+from vpa.flags import Parsed, Table
 from vpa.matching import TargetKey, target_key
 from vpa.metrics.history.attribution import Workload
 from vpa.metrics.history.batches import COMPLETE, HistoryBatch
@@ -50,7 +52,7 @@ def register(app: typer.Typer) -> None:
     """Add the command to *app*."""
     app.command(
         "history",
-        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+        context_settings=TAKES_FLAGS,
         epilog="Flags of the recommender for Prometheus and history are accepted under their own names.",
     )(command)
 
@@ -80,29 +82,14 @@ def command(
     """Show what Prometheus knows of the past of workloads, or what asking for it would cost."""
     if output not in ("table", "json", "usage") or (only_plan and output == "usage"):
         raise typer.BadParameter("use table, json or, without --plan, usage", param_hint="-o")
-    try:
-        parsed = TABLE.parse(context.args)
-    except HelpRequested:
-        print(TABLE.help())
-        return
-    except FlagError as error:
-        raise typer.BadParameter(str(error)) from None
+    parsed = parse(TABLE, context)
     if parsed.rest:
         raise typer.BadParameter(f"unexpected argument {parsed.rest[0]}")
-    request = request_of(read(objects), parsed, _moment(now))
+    request = request_of(read(objects), parsed, moment(now) / times.SECOND if now else time.time())
     if only_plan:
         _show_plan(request, output)
     else:
         _load(request, output)
-
-
-def _moment(text: str) -> float:
-    if not text:
-        return time.time()
-    try:
-        return times.parse(text) / times.SECOND
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--now") from None
 
 
 @dataclass(frozen=True)
@@ -335,12 +322,12 @@ def usage_lines(batches: Iterable[HistoryBatch]) -> Iterator[bytes]:
     for place, batch in enumerate(batches):
         for resource, points in ((CPU, batch.cpu), (MEMORY, batch.memory)):
             arrays = (points.times.tolist(), points.index.tolist(), points.values.tolist())
-            for moment, index, value in zip(*arrays, strict=True):
-                key = (moment, place, index)
+            for at, index, value in zip(*arrays, strict=True):
+                key = (at, place, index)
                 if key not in rows:
                     one = batch.containers[index]
                     rows[key] = {
-                        "time": moment // times.SECOND,
+                        "time": at // times.SECOND,
                         "namespace": one.namespace,
                         "pod": one.pod,
                         "container": one.name,

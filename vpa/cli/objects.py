@@ -142,9 +142,23 @@ def add(result: Objects, data: Any, path: str) -> None:
     namespace = "" if kind in CLUSTER_SCOPED else str(data["metadata"]["namespace"])
     name = str(metadata.get("name") or "")
     try:
-        decoded = meta.convert(data, struct)
+        decoded = _decoded(data, struct)
     except msgspec.ValidationError as error:
         raise InputError(f"{path}: {kind} {namespace}/{name}: {error}") from error
     if not name and not metadata.get("generateName"):
         raise InputError(f"{path}: a {kind} in namespace {namespace} has no name")
     result.items.append(Item(data=data, object=decoded, kind=kind, namespace=namespace, name=name))
+
+
+def _decoded(data: dict[str, Any], struct: type[T]) -> T:
+    """The struct of an object; as for Kubernetes, a null is the same as nothing."""
+    try:
+        return meta.convert(data, struct)
+    except msgspec.ValidationError:
+        return meta.convert(_without_nulls(data), struct)
+
+
+def _without_nulls(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: _without_nulls(value) for key, value in data.items() if value is not None}
+    return [_without_nulls(value) for value in data] if isinstance(data, list) else data

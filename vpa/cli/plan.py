@@ -14,12 +14,14 @@ import msgspec
 import typer
 from rich.console import Console
 
-from vpa import disruptions, settings
-from vpa.cli.objects import InputError, Objects, read
+from vpa import disruptions, settings, times
+from vpa.cli.app import TAKES_FLAGS, parse
+from vpa.cli.moments import moment
+from vpa.cli.objects import Objects, read
 from vpa.cli.workloads import Workloads
 from vpa.disruptions import Action, Decision, Managed, Memory, Options, Surroundings
-from vpa.flags import FlagError, HelpRequested, Table
-from vpa.matching import UPDATER, controller_of
+from vpa.flags import Table
+from vpa.matching import UPDATER
 from vpa.objects.autoscalers import VerticalPodAutoscaler
 from vpa.objects.limits import (
     HorizontalPodAutoscaler,
@@ -31,7 +33,7 @@ from vpa.objects.nodes import Node
 from vpa.objects.pods import Pod
 from vpa.reasons import Reason, Refusal
 from vpa.rules import Rules
-from vpa.sizes.limit_ranges import ranges_of
+from vpa.sizes.limit_ranges import ranges_by_namespace
 from vpa.sizes.nodes_fit import Rooms
 from vpa.updates.pdbs import DisruptionBudgets
 from vpa.updates.quotas import Quotas
@@ -55,7 +57,7 @@ def register(app: typer.Typer) -> None:
     """Add the command to *app*."""
     app.command(
         "plan",
-        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+        context_settings=TAKES_FLAGS,
         epilog="Flags of the updater that change a decision are accepted under their own names.",
     )(command)
 
@@ -75,13 +77,7 @@ def command(
     """Show what the updater would do to each pod, and why it leaves the others alone."""
     if output not in ("table", "json"):
         raise typer.BadParameter("use table or json", param_hint="-o")
-    try:
-        parsed = TABLE.parse(context.args)
-    except HelpRequested:
-        print(TABLE.help())
-        return
-    except FlagError as error:
-        raise typer.BadParameter(str(error)) from None
+    parsed = parse(TABLE, context)
     options = Options(
         behaviour=parsed.get(settings.Behaviour),
         updating=parsed.get(settings.Updating),
@@ -91,7 +87,7 @@ def command(
     found = read([*objects, *parsed.rest])
     rows = plan(
         found,
-        now=_time(now),
+        now=times.to_datetime(moment(now)) if now else datetime.now(UTC),
         options=options,
         selection=parsed.get(settings.Selection),
         can_resize=not no_in_place,
@@ -133,9 +129,6 @@ def surroundings(
 ) -> Surroundings:
     """What the objects at hand say about the cluster; kinds that are not among them check nothing."""
     rules = options.rules
-    by_namespace: dict[str, list[LimitRange]] = {}
-    for limit_range in objects.of(LimitRange):
-        by_namespace.setdefault(limit_range.metadata.namespace, []).append(limit_range)
     hpas: dict[str, list[HorizontalPodAutoscaler]] = {}
     for hpa in objects.of(HorizontalPodAutoscaler):
         hpas.setdefault(hpa.metadata.namespace, []).append(hpa)
@@ -143,7 +136,7 @@ def surroundings(
     budgets = objects.of(PodDisruptionBudget)
     return Surroundings(
         replicas=workloads.replicas(pods, rules=rules),
-        ranges={name: ranges_of(found, rules=rules) for name, found in by_namespace.items()},
+        ranges=ranges_by_namespace(objects.of(LimitRange), rules=rules),
         rooms=Rooms(nodes, pods) if nodes else None,
         disruption_budgets=DisruptionBudgets(budgets, pods) if budgets else None,
         quotas=Quotas(quotas, pods) if quotas else None,
@@ -169,8 +162,13 @@ def _by_vpa(
             gates=behaviour.feature_gates,
             default_mode=behaviour.default_update_mode,
         )
-        if choice is None or not selection.handles(pod.metadata.namespace):
-            alone[id(pod)] = _lonely_row(pod, _no_vpa(pod, workloads, selection))
+        namespace = pod.metadata.namespace
+        if not selection.handles(namespace):
+            why = Refusal(Reason.NO_VPA, f"namespace {namespace} is left out by the flags")
+            alone[id(pod)] = _lonely_row(pod, why)
+            continue
+        if choice is None:
+            alone[id(pod)] = _lonely_row(pod, workloads.no_vpa(pod))
             continue
         key = choice.vpa.metadata.namespace, choice.vpa.metadata.name
         vpas[key] = choice.vpa
@@ -178,25 +176,6 @@ def _by_vpa(
         rivals[key] = choice.rivals
     managed = [Managed(vpa=vpas[key], pods=found, rivals=rivals[key]) for key, found in members.items()]
     return managed, alone
-
-
-def _no_vpa(pod: Pod, workloads: Workloads, selection: settings.Selection) -> Refusal:
-    """Why no VPA is the pod's."""
-    owner = controller_of(pod.metadata)
-    if owner is None:
-        return Refusal(
-            Reason.NO_CONTROLLER,
-            "the pod has no controller that would make a new one: create it through a Deployment or the like",
-        )
-    if owner.kind == "Node":
-        return Refusal(Reason.NO_CONTROLLER, "the pod is a static pod, which only files of its node change")
-    if not selection.handles(pod.metadata.namespace):
-        return Refusal(Reason.NO_VPA, f"namespace {pod.metadata.namespace} is left out by the flags")
-    topmost = workloads.topmost(pod)
-    if topmost is None:
-        text = f"{owner.kind} {owner.name}, the pod's controller, is not among the objects"
-        return Refusal(Reason.NO_VPA, text)
-    return Refusal(Reason.NO_VPA, f"no VPA targets {topmost.kind} {topmost.name}: create one")
 
 
 def _row(decision: Decision) -> dict[str, Any]:
@@ -230,23 +209,6 @@ def _lonely_row(pod: Pod, refusal: Refusal) -> dict[str, Any]:
         "priority": None,
         "patch": None,
     }
-
-
-def _time(text: str) -> datetime:
-    """``--now``: RFC 3339, or seconds since 1970."""
-    if not text:
-        return datetime.now(UTC)
-    try:
-        return datetime.fromtimestamp(float(text), UTC)
-    except (ValueError, OverflowError, OSError):
-        pass
-    try:
-        found = msgspec.convert(text, datetime)
-    except msgspec.ValidationError:
-        raise InputError(
-            f'--now: "{text}" is no time; write 2026-08-01T00:00:00Z or seconds since 1970'
-        ) from None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def _print_table(rows: Sequence[dict[str, Any]]) -> None:

@@ -19,11 +19,13 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from vpa import settings, statuses, times
 from vpa.cli import history, past, reports
+from vpa.cli.app import TAKES_FLAGS, parse
 from vpa.cli.live import read_cluster
+from vpa.cli.moments import moment
 from vpa.cli.objects import InputError, Objects, read
 from vpa.cli.scenes import Options, Scene
 from vpa.cli.usagefiles import Feeder
-from vpa.flags import FlagError, Group, HelpRequested, Table, flag
+from vpa.flags import Group, Table, flag
 from vpa.metrics.history.batches import HistoryBatch
 from vpa.metrics.settings import History
 from vpa.objects.autoscalers import Status
@@ -52,7 +54,7 @@ def register(app: typer.Typer) -> None:
     """Add the command to *app*."""
     app.command(
         "recommend",
-        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+        context_settings=TAKES_FLAGS,
         epilog="Flags of the recommender that change a number are accepted under their own names.",
     )(command)
 
@@ -93,16 +95,9 @@ def command(
         raise typer.BadParameter("use table, yaml or json, or csv", param_hint="-o")
     if prometheus and usage:
         raise typer.BadParameter("give either --usage or --prometheus", param_hint="--usage")
-    address = [f"--prometheus-address={prometheus}"] if prometheus else []
-    try:
-        parsed = TABLE.parse([*context.args, *address])
-    except HelpRequested:
-        print(TABLE.help())
-        return
-    except FlagError as error:
-        raise typer.BadParameter(str(error)) from None
-    if parsed.rest:
-        raise typer.BadParameter(f"unexpected argument {parsed.rest[0]}")
+    if prometheus:
+        context.args.append(f"--prometheus-address={prometheus}")
+    parsed = parse(TABLE, context)
     options = Options(
         behaviour=parsed.get(settings.Behaviour),
         rules=parsed.get(Rules),
@@ -111,9 +106,9 @@ def command(
         aggregation=parsed.get(settings.Aggregation),
         recommender_name=parsed.get(Naming).recommender_name,
     )
-    moment = _moment(now) if now else None
-    if objects:
-        found = read(objects)
+    at = moment(now) if now else None
+    if objects or parsed.rest:
+        found = read([*(objects or ()), *parsed.rest])
     elif prometheus:
         reading = read_cluster(kubeconfig=kubeconfig, context=kube_context, namespaces=namespace or ())
         found = asyncio.run(reading)
@@ -122,11 +117,11 @@ def command(
     batches: list[HistoryBatch] = []
     if prometheus:
         found = past.with_autoscalers(found.within(namespace or ()))
-        end = time.time() if moment is None else moment / times.SECOND
+        end = time.time() if at is None else at / times.SECOND
         batches, progress = history.load(history.request_of(found, parsed, end))
         for notice in history.notices(batches, progress):
             print(f"vpa: {notice}", file=sys.stderr)
-    scene, result = recommend(found, usage or [], batches, now=moment, options=options)
+    scene, result = recommend(found, usage or [], batches, now=at, options=options)
     for notice in _notices(found, scene, result):
         print(f"vpa: {notice}", file=sys.stderr)
     if output == "table":

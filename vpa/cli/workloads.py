@@ -15,6 +15,7 @@ from vpa.objects.autoscalers import VerticalPodAutoscaler
 from vpa.objects.meta import ObjectMeta, OwnerReference
 from vpa.objects.pods import Pod, PodTemplate
 from vpa.objects.workloads import WELL_KNOWN, CronJob, ReplicationController, Workload
+from vpa.reasons import Reason, Refusal
 from vpa.rules import Rules
 from vpa.selectors import EVERYTHING, NOTHING, Selector, SelectorError, from_labels, from_object
 from vpa.updates.budgets import GroupKey, configured_replicas
@@ -53,18 +54,22 @@ class Workloads:
         return self._topmost(self._parent(metadata, owner.namespace, labels))
 
     def _topmost(self, key: TargetKey | None) -> TargetKey | None:
+        return self._climb(key)[0]
+
+    def _climb(self, key: TargetKey | None) -> tuple[TargetKey | None, TargetKey | None]:
+        """(the highest controller, None), or (None, the owner on the way that is not known)."""
         found: TargetKey | None = None
         seen: set[TargetKey] = set()
         while key is not None and key not in seen:
             seen.add(key)
             if key.kind not in WELL_KNOWN:
-                return key if self._vpas.is_target(key) else found
+                return (key if self._vpas.is_target(key) else found), None
             workload = self._known.get(key)
             if workload is None:
-                return None
+                return None, key
             found = key
             key = self._parent(workload.metadata, key.namespace, None)
-        return found
+        return found, None
 
     def _parent(
         self, metadata: ObjectMeta, namespace: str, labels: dict[str, str] | None
@@ -141,6 +146,34 @@ class Workloads:
         if taking_part:
             return Choice(taking_part[0], tuple(vpa.metadata.name for vpa in taking_part[1:]))
         return Choice(matching[0]) if matching else None
+
+    def no_vpa(self, pod: Pod) -> Refusal:
+        """Why no VPA is the pod's."""
+        owner = controller_of(pod.metadata)
+        if owner is None:
+            return Refusal(
+                Reason.NO_CONTROLLER,
+                "the pod has no controller, and VPAs target controllers: "
+                "create it through a Deployment or the like",
+            )
+        if owner.kind == "Node":
+            return Refusal(
+                Reason.NO_CONTROLLER, "the pod is a static pod, which only files of its node change"
+            )
+        namespace = pod.metadata.namespace
+        topmost, missing = self._climb(self._parent(pod.metadata, namespace, pod.metadata.labels))
+        if missing is not None:
+            text = f"{missing.kind} {missing.name}, which controls the pod, is not among the objects"
+            return Refusal(Reason.NO_VPA, text)
+        if topmost is None:
+            return Refusal(Reason.NO_VPA, f"no VPA targets {owner.kind} {owner.name}: create one")
+        what = f"{topmost.kind} {topmost.name}"
+        targeting = self._vpas.at(topmost)
+        if targeting:
+            name = targeting[0].metadata.name
+            text = f"VPA {name} targets {what}, whose selector does not match the labels of the pod"
+            return Refusal(Reason.NO_VPA, text)
+        return Refusal(Reason.NO_VPA, f"no VPA targets {what}: create one")
 
     def replicas(self, pods: Iterable[Pod], *, rules: Rules) -> dict[GroupKey, int]:
         """How many pods each owner of *pods* wants, as far as it is known."""

@@ -37,6 +37,14 @@ def ranges_of(limit_ranges: Iterable[LimitRange], *, rules: Rules) -> Ranges:
     return Ranges(container=_joint(CONTAINER, found, rules), pod=_joint(POD, found, rules))
 
 
+def ranges_by_namespace(limit_ranges: Iterable[LimitRange], *, rules: Rules) -> dict[str, Ranges]:
+    """Namespace → its bounds, for namespaces that have a LimitRange."""
+    found: dict[str, list[LimitRange]] = {}
+    for limit_range in limit_ranges:
+        found.setdefault(limit_range.metadata.namespace, []).append(limit_range)
+    return {namespace: ranges_of(those, rules=rules) for namespace, those in found.items()}
+
+
 def _joint(kind: str, limit_ranges: Iterable[LimitRange], rules: Rules) -> LimitRangeItem | None:
     """Lowest maximum, highest minimum, lowest ratio; the last default, or the first of each resource."""
     lowest: ResourceList | None = None
