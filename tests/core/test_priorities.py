@@ -246,3 +246,11 @@ def test_every_requirement_needs_one_of_its_resources(
     actual = actual_resources(pod)
     assert requirements_met(pod, wanted, recommendations, actual, rules=SAFE) is met
     assert requirements_met(make_pod("p", requests={}), wanted, recommendations, {}, rules=SAFE)
+
+
+def test_of_several_infeasible_targets_of_a_container_the_last_counts() -> None:
+    def entry(cpu: str) -> ContainerRecommendation:
+        return meta.convert({"containerName": "main", "target": {"cpu": cpu}}, ContainerRecommendation)
+
+    assert worth_another_try([entry("300m")], [entry("200m"), entry("400m")])
+    assert not worth_another_try([entry("300m")], [entry("400m"), entry("200m")])

@@ -46,8 +46,8 @@ def shrinks(new: Target, old: Target) -> bool:
 
 
 def lower_target(new: Iterable[ContainerRecommendation], old: Iterable[ContainerRecommendation]) -> bool:
-    """Does any container have a target in *new* that is lower than the same one in *old*?"""
-    before = {entry.container_name: entry.target or {} for entry in reversed(list(old))}
+    """Does any container have a target in *new* that is lower than its last one in *old*?"""
+    before = {entry.container_name: entry.target or {} for entry in old}
     return any(
         quantity < before[entry.container_name][resource]
         for entry in new
