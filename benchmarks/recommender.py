@@ -56,6 +56,8 @@ class Result:
     """Writes a minute."""
     end: float
     """Seconds from SIGTERM to the end."""
+    saved: float
+    """Checkpoints that were written in that time."""
 
 
 def main() -> None:
@@ -216,8 +218,9 @@ def _steady(cluster: Cluster, process: Process, port: int, name: str, first: flo
     later, more = _loops(port)
     minutes = (time.monotonic() - since) / MINUTE
     spent, wrote, memory = _cpu(watched) - cpu, _writes(cluster), _peak(process.pid)
-    stopped = time.monotonic()
+    before, stopped = _writes(cluster)[1], time.monotonic()
     process.stop()
+    end = time.monotonic() - stopped
     return Result(
         name=name,
         first=first,
@@ -226,7 +229,8 @@ def _steady(cluster: Cluster, process: Process, port: int, name: str, first: flo
         memory=memory,
         statuses=(wrote[0] - writes[0]) / minutes,
         checkpoints=(wrote[1] - writes[1]) / minutes,
-        end=time.monotonic() - stopped,
+        end=end,
+        saved=_writes(cluster)[1] - before,
     )
 
 
@@ -299,6 +303,7 @@ def _report(results: list[Result], vpas: int) -> None:
         ("status writes a minute", "statuses"),
         ("checkpoint writes a minute", "checkpoints"),
         ("SIGTERM → end, s", "end"),
+        ("checkpoints written in that time", "saved"),
     ]
     width = max(len(title) for title, _ in rows)
     print(" " * width, *(f"{result.name:>10}" for result in results), "ratio" if len(results) == 2 else "")
