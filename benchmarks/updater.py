@@ -2,12 +2,13 @@
 
 1,000 VPAs × 5 pods by default, on one real cluster with played kubelets: first one updater, then, with all
 pods back and another target, the other one. New pods are sized by our admission controller both times, and
-both updaters run with the same flags. For each:
+both updaters run with the same flags, by default their defaults. For each:
 
 * ``evicted``: pods evicted in the first pass, of which the budgets allow two in each group of five;
 * ``seconds``: from the first of these evictions to the last; a pass ends with ``--updater-interval``;
-* ``cpu_seconds``: CPU of the process from its start to the end of the pass;
-* ``requests``: what it asked of the API server, by the server's own audit;
+* ``cpu_seconds``: CPU of the process from its start to the end of the pass, of which ``cpu_before`` before
+  the first eviction (its start, its first lists, its plan);
+* ``requests``: what it asked of the API server, by the server's own audit, and by verb and resource;
 * ``most_down``: the most pods of one group that were down when one of them had just been evicted;
 * ``over_budget``: evictions of a pod that was up while no more than the budget demands were up.
 """
@@ -47,7 +48,7 @@ NAMESPACE = "load"
 LONGEST = 600.0
 QUIET = 15.0
 """Seconds without an eviction after which a pass is over; ours may look again at a proof before that."""
-FLAGS = ("--kube-api-qps={qps:g}", "--kube-api-burst={burst:g}", "--updater-interval={interval}s", "--v=1")
+FLAGS = ("--updater-interval={interval}s", "--v=1")
 
 
 @dataclass
@@ -60,7 +61,9 @@ class Result:
     seconds: float
     per_second: float
     cpu_seconds: float
+    cpu_before: float
     requests: int
+    requests_by: dict[str, int]
     most_down: int
     over_budget: int
 
@@ -156,19 +159,17 @@ class Load:
             list(threads.map(write, self.names))
 
     def wait(self) -> None:
-        """Wait until all pods run and none is leaving."""
-        wanted = len(self.names) * REPLICAS
-        for _ in attempts(1800, f"{wanted} running pods", pause=2):
-            pods = self.cluster.api.list("Pod", NAMESPACE)
-            up = sum(pod["status"].get("phase") == "Running" for pod in pods)
-            if up == len(pods) == wanted:
+        """Wait until all pods run. The Deployments tell; to list all pods would hold the server up."""
+        for _ in attempts(1800, f"{len(self.names) * REPLICAS} running pods", pause=3):
+            counts = [found["status"] for found in self.cluster.api.list("Deployment", NAMESPACE)]
+            if all(one.get("availableReplicas") == one.get("replicas") == REPLICAS for one in counts):
                 return
 
 
 async def watch_pass(
     cluster: Cluster, command: Sequence[str | Path], name: str, interval: float
-) -> tuple[Onlooker, float]:
-    """Run an updater until its first pass is over; what was seen, and its CPU seconds."""
+) -> tuple[Onlooker, float, float]:
+    """Run an updater until its first pass is over; what was seen, its CPU seconds, and those at the start."""
     looking = Onlooker()
     async with await Connection.open(kubeconfig=str(cluster.kubeconfig), qps=0) as connection:
         pods: Reflector[Pod, Pod] = Reflector(
@@ -178,7 +179,7 @@ async def watch_pass(
             pods.subscribe(looking.see)
             with cluster.spawn(name, command, NAMESPACE="kube-system") as process:
                 used = psutil.Process(process.pid).cpu_times
-                cpu, started = 0.0, time.monotonic()
+                cpu, before, started = 0.0, 0.0, time.monotonic()
                 while time.monotonic() - started < LONGEST:
                     await asyncio.sleep(0.5)
                     process.check()
@@ -186,11 +187,12 @@ async def watch_pass(
                     if last is None or time.monotonic() - last < 1.0:
                         times = used()
                         cpu = times.user + times.system
+                        before = cpu if last is None else before
                     if last is not None and (
                         time.monotonic() - last > QUIET or time.monotonic() - looking.times[0] > interval
                     ):
                         break
-                return looking, cpu
+                return looking, cpu, before
 
 
 def audited(log: Path) -> Iterator[Json]:
@@ -202,12 +204,17 @@ def audited(log: Path) -> Iterator[Json]:
 
 
 def requests(log: Path, user: str, since: str) -> Counter[str]:
-    """Verb → requests of *user* that were received after *since*."""
+    """Verb and resource → requests of *user* that were received after *since*."""
     return Counter(
-        entry["verb"]
+        f"{entry['verb']} {asked(entry.get('objectRef', {}))}"
         for entry in audited(log)
         if entry["user"]["username"] == user and entry["requestReceivedTimestamp"] > since
     )
+
+
+def asked(about: Json) -> str:
+    """``pods/eviction`` or the like."""
+    return "/".join(filter(None, (about.get("resource", "no resource"), about.get("subresource"))))
 
 
 POLICY = """\
@@ -216,7 +223,9 @@ kind: Policy
 omitStages: [RequestReceived, ResponseStarted]
 rules:
   - level: Metadata
-    userGroups: ["system:serviceaccounts:kube-system"]
+    users:
+      - system:serviceaccount:kube-system:updater-ours
+      - system:serviceaccount:kube-system:updater-upstream
   - level: None
 """
 
@@ -229,6 +238,8 @@ def measure(cluster: Cluster, load: Load, options: argparse.Namespace, which: st
         [sys.executable, "-m", "updater"] if which == "ours" else [builds.binary("upstream-updater")]
     )
     flags = [flag.format(**vars(options)) for flag in FLAGS]
+    if options.qps is not None:
+        flags += [f"--kube-api-qps={options.qps:g}", f"--kube-api-burst={2 * options.qps:g}"]
     command = [
         *program,
         f"--kubeconfig={account.kubeconfig}",
@@ -236,7 +247,8 @@ def measure(cluster: Cluster, load: Load, options: argparse.Namespace, which: st
         *flags,
     ]
     since = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
-    looking, cpu = asyncio.run(watch_pass(cluster, command, f"updater-{which}", options.interval))
+    looking, cpu, before = asyncio.run(watch_pass(cluster, command, f"updater-{which}", options.interval))
+    asked_for = requests(log, account.user, since)
     seconds = looking.times[-1] - looking.times[0] if looking.times else 0.0
     return Result(
         updater=which,
@@ -245,7 +257,9 @@ def measure(cluster: Cluster, load: Load, options: argparse.Namespace, which: st
         seconds=round(seconds, 1),
         per_second=round(len(looking.times) / seconds, 1) if seconds else 0.0,
         cpu_seconds=round(cpu, 2),
-        requests=requests(log, account.user, since).total(),
+        cpu_before=round(before, 2),
+        requests=asked_for.total(),
+        requests_by=dict(asked_for.most_common()),
         most_down=looking.most_down,
         over_budget=looking.over_budget,
     )
@@ -255,8 +269,7 @@ def main() -> None:
     """Make the load once and run both updaters over it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--vpas", type=int, default=1000)
-    parser.add_argument("--qps", type=float, default=50.0, help="--kube-api-qps of both")
-    parser.add_argument("--burst", type=float, default=100.0, help="--kube-api-burst of both")
+    parser.add_argument("--qps", type=float, help="--kube-api-qps of both, with twice that as burst")
     parser.add_argument("--interval", type=int, default=60, help="--updater-interval of both, in seconds")
     parser.add_argument("--only", choices=["ours", "upstream"])
     options = parser.parse_args()
