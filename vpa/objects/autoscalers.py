@@ -80,6 +80,7 @@ class ContainerRecommendation(Obj, frozen=True):
     lower_bound: ResourceList | None = None
     upper_bound: ResourceList | None = None
     uncapped_target: ResourceList | None = None
+    scope: str = ""  # Deckhouse's first form of groups: "label=value"
 
 
 class Recommendation(Obj, frozen=True):
