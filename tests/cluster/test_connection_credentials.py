@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import stat
+import subprocess
 import sys
 import textwrap
 from datetime import UTC, datetime, timedelta
@@ -304,13 +305,36 @@ async def test_outside_of_a_cluster_a_kubeconfig_is_asked_for() -> None:
         await credentials.load(environ={})
 
 
+@pytest.mark.parametrize("missing", ["token", "ca.crt"])
+@pytest.mark.parametrize("how", ["is absent", "is empty"])
+async def test_a_service_account_that_is_not_whole_is_told_by_the_file_that_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str, how: str
+) -> None:
+    for name in ("token", "ca.crt"):
+        (tmp_path / name).write_text("something")
+    if how == "is absent":
+        (tmp_path / missing).unlink()
+    else:
+        (tmp_path / missing).write_text("\n")
+    monkeypatch.setattr(credentials, "SERVICE_ACCOUNT", tmp_path)
+    environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+    with pytest.raises(ConfigurationError, match=f"not running in a cluster .*/{missing} "):
+        await credentials.load(environ=environ)
+
+
+def test_in_a_cluster_the_kubernetes_package_is_not_loaded() -> None:
+    services = "admission.service, updater.service, recommender.service"
+    code = f"import sys, {services}; print('kubernetes' in sys.modules)"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout == "False\n"
+
+
 async def test_in_a_cluster_the_service_account_is_used_and_its_token_re_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trustme.CA().cert_pem.write_to_path(tmp_path / "ca.crt")
     (tmp_path / "token").write_text("mounted")
-    monkeypatch.setattr(credentials, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
-    monkeypatch.setattr(credentials, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
+    monkeypatch.setattr(credentials, "SERVICE_ACCOUNT", tmp_path)
     environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
     access = await credentials.load(environ=environ)
     assert (access.server, await access.header()) == ("https://[fd00::1]:443", "Bearer mounted")
@@ -327,7 +351,7 @@ async def test_a_rotated_certificate_makes_a_new_tls_context_and_a_broken_one_ke
     loaded = await credentials.load(
         kubeconfig=write(tmp_path / "k", {}, **{"certificate-authority": "ca.pem"})
     )
-    access = credentials.Credentials(loaded._configuration, loaded._secret, clock=lambda: now)
+    access = credentials.Credentials(loaded._access, loaded._secret, clock=lambda: now)
     first = access.tls()
     trustme.CA().cert_pem.write_to_path(tmp_path / "ca.pem", append=True)
     now = 11.0

@@ -155,7 +155,7 @@ async def test_a_kubeconfig_that_cannot_be_written_is_no_reason_to_stop(
     def refuse(_: object) -> None:
         raise OSError("read-only file system")
 
-    monkeypatch.setattr("vpa.cluster.credentials.KubeConfigMerger.save_changes", refuse)
+    monkeypatch.setattr("vpa.cluster.kubeconfigs.KubeConfigMerger.save_changes", refuse)
     access = await credentials.load(kubeconfig=str(path))
     assert await access.header() == f"Bearer {token(FAR, 'new')}"
     assert "cannot be updated with the renewed token: read-only file system" in caplog.text

@@ -1,40 +1,30 @@
 """Where the API server is and who we are: in-cluster or kubeconfig, kept fresh.
 
-kubernetes.aio reads the configuration (contexts, inline data, certificates, the older auth forms). What it
-reads only once is renewed here: token files and certificates are read again when they may have changed,
-exec plugins and OpenID tokens are renewed before they expire, and everything at once after a 401.
+What is usually read only once is renewed here: token files and certificates are read again when they may have
+changed, exec plugins and OpenID tokens are renewed before they expire, and everything at once after a 401.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import logging
 import os
 import ssl
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
-
-import yaml
-from kubernetes.aio.client import Configuration
-from kubernetes.aio.client.rest import RESTClientObject
-from kubernetes.aio.config import ConfigException
-from kubernetes.aio.config.incluster_config import (
-    SERVICE_CERT_FILENAME,
-    SERVICE_TOKEN_FILENAME,
-    InClusterConfigLoader,
-)
-from kubernetes.aio.config.kube_config import ConfigNode, KubeConfigLoader, KubeConfigMerger
+from typing import Protocol
 
 from vpa.cluster.errors import ConfigurationError
-from vpa.cluster.execplugins import ExecPlugin, PluginCredential, cluster_info
+from vpa.cluster.execplugins import ExecPlugin, PluginCredential
 from vpa.cluster.openid import OpenIDToken
 
 logger = logging.getLogger(__name__)
 
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where a kubelet puts a pod's token and the CA of the API server."""
 REREAD = 10.0
 """Seconds after which a token file or certificate is looked at again; kubelets rotate minutes before
 expiry.
@@ -138,35 +128,41 @@ class OpenID:
             await self._token.renew()
 
 
-class Legacy:
-    """Forms that kubernetes.aio renews by itself when it loads (the gcp auth-provider)."""
+class Access(Protocol):
+    """Where the API server is and how TLS goes with it; None where there is nothing special.
 
-    def __init__(self, load: Callable[[], Any], configuration: Configuration) -> None:
-        self._load = load
-        self._configuration = configuration
-        self._next = float("-inf")
+    A ``Configuration`` of the kubernetes package is one.
+    """
 
-    @property
-    def header(self) -> str:
-        return str(self._configuration.api_key.get("BearerToken", ""))
+    host: str
+    ssl_ca_cert: str | None
+    cert_file: str | None
+    key_file: str | None
+    verify_ssl: bool
+    proxy: str | None
+    tls_server_name: str | None
 
-    async def refresh(self, *, rejected: bool) -> None:
-        now = time.monotonic()
-        if rejected or now >= self._next:
-            self._next = now + 60.0
-            try:
-                await self._load()
-            except (ConfigException, OSError, ValueError, KeyError) as error:
-                raise ConfigurationError(f"kubeconfig: credentials cannot be loaded: {error}") from error
+
+@dataclass(slots=True)
+class InCluster:
+    """The API server as pods see it."""
+
+    host: str
+    ssl_ca_cert: str | None
+    cert_file: str | None = None
+    key_file: str | None = None
+    verify_ssl: bool = True
+    proxy: str | None = None
+    tls_server_name: str | None = None
 
 
 class Credentials:
     """The server's address, its TLS context and the Authorization header, each as fresh as it must be."""
 
     def __init__(
-        self, configuration: Configuration, secret: Secret, *, clock: Callable[[], float] = time.monotonic
+        self, access: Access, secret: Secret, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._configuration = configuration
+        self._access = access
         self._secret = secret
         self._clock = clock
         self._lock = asyncio.Lock()
@@ -177,17 +173,17 @@ class Credentials:
     @property
     def server(self) -> str:
         """URL of the API server, without a trailing slash."""
-        return str(self._configuration.host).rstrip("/")
+        return str(self._access.host).rstrip("/")
 
     @property
     def proxy(self) -> str | None:
         """The ``proxy-url`` of the kubeconfig."""
-        return self._configuration.proxy or None
+        return self._access.proxy or None
 
     @property
     def server_name(self) -> str | None:
         """The ``tls-server-name`` of the kubeconfig."""
-        return self._configuration.tls_server_name or None
+        return self._access.tls_server_name or None
 
     async def header(self) -> str:
         """The Authorization header to send now ("" for none); ``ConfigurationError`` if it cannot be had."""
@@ -226,12 +222,20 @@ class Credentials:
         return credential if credential and credential.certificate else None
 
     def _tls_sources(self) -> object:
-        configuration = self._configuration
-        files = (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)
+        access = self._access
+        files = (access.ssl_ca_cert, access.cert_file, access.key_file)
         return tuple(_stamp(file) for file in files if file), self._plugin_certificate()
 
     def _build_tls(self) -> ssl.SSLContext:
-        context: ssl.SSLContext = RESTClientObject(self._configuration).ssl_context
+        access = self._access
+        context = ssl.create_default_context(cafile=access.ssl_ca_cert)
+        # Python 3.13 refuses CA certificates without key identifiers, which Go accepts and old clusters have.
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        if access.cert_file:
+            context.load_cert_chain(access.cert_file, access.key_file)
+        if not access.verify_ssl:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
         if credential := self._plugin_certificate():
             with tempfile.TemporaryDirectory() as folder:  # OpenSSL takes certificates from files only
                 certificate, key = Path(folder, "cert.pem"), Path(folder, "key.pem")
@@ -250,13 +254,6 @@ def _stamp(file: str) -> tuple[str, int, int]:
     return file, status.st_mtime_ns, status.st_size
 
 
-def _new_configuration() -> Configuration:
-    configuration = Configuration()
-    # Python 3.13 refuses CA certificates without key identifiers, which Go accepts and old clusters have.
-    configuration.disable_strict_ssl_verification = True
-    return configuration
-
-
 async def load(
     *, kubeconfig: str = "", context: str = "", environ: Mapping[str, str] = os.environ
 ) -> Credentials:
@@ -264,102 +261,32 @@ async def load(
 
     Every problem is a ``ConfigurationError`` of one sentence; exec plugins have run once when this returns.
     """
-    credentials = await _from_kubeconfig(kubeconfig, context, environ) if kubeconfig else _in_cluster(environ)
+    if kubeconfig:
+        # Imported here: the kubernetes package takes 20 MiB and 0.4 s, which a pod need not have.
+        from vpa.cluster import kubeconfigs
+
+        credentials = await kubeconfigs.load(kubeconfig, context, environ)
+    else:
+        credentials = _in_cluster(environ)
     await credentials.header()
     return credentials
 
 
 def _in_cluster(environ: Mapping[str, str]) -> Credentials:
-    configuration = _new_configuration()
-    token, certificate = Path(SERVICE_TOKEN_FILENAME), SERVICE_CERT_FILENAME
-    try:
-        InClusterConfigLoader(
-            token_filename=str(token), cert_filename=certificate, try_refresh_token=False, environ=environ
-        ).load_and_set(configuration)
-    except ConfigException as error:
-        raise ConfigurationError(
-            f"not running in a cluster ({str(error).rstrip('.')}); outside of one give --kubeconfig"
-        ) from error
-    return Credentials(configuration, TokenFile(token))
-
-
-async def _from_kubeconfig(path: str, context: str, environ: Mapping[str, str]) -> Credentials:
-    try:
-        merger = KubeConfigMerger(path)
-        if merger.config is None:
-            raise ConfigurationError(f"kubeconfig {path} does not exist")
-        return await _of_context(merger, context, path, environ)
-    except ConfigException as error:
-        raise ConfigurationError(f"kubeconfig {path}: {str(error).rstrip('.')}") from error
-    except (OSError, ValueError, TypeError, AttributeError, KeyError, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigurationError(f"kubeconfig {path} cannot be used: {reason}") from error
-
-
-async def _of_context(
-    merger: KubeConfigMerger, context: str, path: str, environ: Mapping[str, str]
-) -> Credentials:
-    config = merger.config
-    entry = config["contexts"].get_with_name(context or config["current-context"])["context"]
-    cluster = config["clusters"].get_with_name(entry["cluster"])
-    user = config["users"].get_with_name(entry["user"], safe=True) if entry.safe_get("user") else None
-    account: dict[str, Any] = dict((user.safe_get("user") if user else None) or {})
-    folder = _folder(user.path if user else path)
-    own = {key: account.pop(key) for key in ("exec", "tokenFile", "auth-provider") if _is_ours(account, key)}
-
-    configuration = _new_configuration()
-    loader = KubeConfigLoader(_only(config, cluster, user, account), config_base_path=None)
-    await loader.load_and_set(configuration)
-
-    def save() -> None:
+    host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "")
+    token, authority = SERVICE_ACCOUNT / "token", SERVICE_ACCOUNT / "ca.crt"
+    if not host or not port:
+        raise _outside("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set")
+    for file in (token, authority):
         try:
-            merger.save_changes()
+            empty = not file.read_bytes().strip()
         except OSError as error:
-            logger.warning("kubeconfig %s cannot be updated with the renewed token: %s", path, error)
-
-    secret: Secret
-    if "auth-provider" in own:
-        secret = OpenID(OpenIDToken(own["auth-provider"].setdefault("config", {}), folder=folder, save=save))
-    elif "exec" in own:
-        info = cluster_info(cluster["cluster"].value, _base64_of(configuration.ssl_ca_cert))
-        secret = Plugin(ExecPlugin.from_kubeconfig(own["exec"], folder=folder, cluster=info, environ=environ))
-    elif "tokenFile" in own:
-        secret = TokenFile(folder / own["tokenFile"])
-    elif "auth-provider" in account:
-        secret = Legacy(lambda: loader.load_and_set(configuration), configuration)
-    else:
-        secret = Static(str(configuration.api_key.get("BearerToken", "")))
-    return Credentials(configuration, secret)
+            raise _outside(f"{file} cannot be read: {error.strerror}") from error
+        if empty:
+            raise _outside(f"{file} is empty")
+    name = f"[{host}]" if ":" in host else host
+    return Credentials(InCluster(f"https://{name}:{port}", str(authority)), TokenFile(token))
 
 
-def _folder(kubeconfig: str) -> Path:
-    return Path(kubeconfig).resolve().parent
-
-
-def _base64_of(file: str | None) -> str:
-    return base64.b64encode(Path(file).read_bytes()).decode() if file else ""
-
-
-def _is_ours(account: Mapping[str, Any], key: str) -> bool:
-    if key == "auth-provider":
-        return bool((account.get(key) or {}).get("name") == "oidc")
-    if (
-        key == "tokenFile"
-    ):  # kubernetes.aio prefers an inline token, Go the file: it is the one that is rotated
-        return bool(account.get(key))
-    return key in account
-
-
-def _only(
-    config: ConfigNode, cluster: ConfigNode, user: ConfigNode | None, account: dict[str, Any]
-) -> ConfigNode:
-    """A kubeconfig of one context whose user keeps only what kubernetes.aio may read."""
-    context = {"cluster": cluster.value["name"], "user": "user"}
-    user_node = ConfigNode("user", {"name": "user", "user": account}, user.path if user else config.path)
-    value = {
-        "current-context": "context",
-        "contexts": [{"name": "context", "context": context}],
-        "clusters": [cluster],
-        "users": [user_node],
-    }
-    return ConfigNode(config.name, value, config.path)
+def _outside(why: str) -> ConfigurationError:
+    return ConfigurationError(f"not running in a cluster ({why}); outside of one give --kubeconfig")
