@@ -29,6 +29,7 @@ from vpa.updates import answers
 from vpa.updates.answers import Answer
 from vpa.updates.budgets import group_of
 from vpa.updates.candidates import not_live
+from vpa.updates.passes import VpaPass
 from vpa.updates.permissions import Permission, Permissions
 from vpa.updates.resize_patches import changes
 
@@ -168,7 +169,7 @@ class Actor:
         if (present.metadata.uid, present.metadata.generation) != (pod.metadata.uid, pod.metadata.generation):
             return CHANGED
         leaving = not_live(present, self._memory, self._now(), options=plan.options)
-        return leaving or self._no_room(plan, decision, present)
+        return leaving or self._no_room(plan, decision, one, present)
 
     def _breaker(self, key: tuple[str, str]) -> Refusal | None:
         """A replacement may have come without its target since the plan was made."""
@@ -179,7 +180,7 @@ class Actor:
         )
         return self._memory.breakers.refusal(key, planned=0, open_in_all=open_in_all, now=self._now())
 
-    def _no_room(self, plan: Plan, decision: Decision, present: Pod) -> Refusal | None:
+    def _no_room(self, plan: Plan, decision: Decision, one: VpaPass, present: Pod) -> Refusal | None:
         """Others disrupt pods too: count the group as it is at this moment, with all that is under way."""
         owner = controller_of(present.metadata)
         if owner is None:
@@ -199,6 +200,7 @@ class Actor:
             behaviour=self._settings.behaviour,
             updating=self._settings.updating,
             rules=self._settings.rules,
+            nodes=one.surroundings.nodes,
         )
         for other in self._under_way.values():
             if group_of(other.pod) != group or group not in permissions.budget.groups:

@@ -91,11 +91,12 @@ class Mirrors:
         self.hpas = _copy(connection, HORIZONTAL_AUTOSCALERS, HorizontalPodAutoscaler, **options)
         self.optional = [
             Watched(self.limit_ranges, "sizes are not fitted to LimitRanges", "limit_ranges"),
-            *_if(
-                rules.foresee_node_fit,
+            Watched(
                 self.nodes,
-                "pods may get a size that no node holds",
-                "foresee_node_fit",
+                "pods may get a size that no node holds, and no scope shows its groups"
+                if rules.foresee_node_fit
+                else "no scope shows its groups",
+                "foresee_node_fit" if rules.foresee_node_fit else "scopes",
             ),
             *_if(
                 rules.foresee_quota,

@@ -9,7 +9,7 @@ from updater.mirrors import Mirrors
 from updater.ownership import VpaKey, key_of
 from vpa.cluster.pacing import Clock, monotonic
 from vpa.cluster.workloads import OwnerKey, controller_of
-from vpa.objects.autoscalers import Recommendation, VerticalPodAutoscaler
+from vpa.objects.autoscalers import VerticalPodAutoscaler
 from vpa.objects.pods import Pod
 from vpa.updates.priorities import OOM_KILLED
 
@@ -89,5 +89,5 @@ def deaths(pod: Pod) -> set[tuple[str, str, object]]:
     return found
 
 
-def _recommended(vpa: VerticalPodAutoscaler) -> Recommendation | None:
-    return vpa.status.recommendation if vpa.status is not None else None
+def _recommended(vpa: VerticalPodAutoscaler) -> object:
+    return (vpa.status.recommendation, vpa.status.groups) if vpa.status is not None else None

@@ -11,6 +11,7 @@ from vpa.conditions import TRUE, find
 from vpa.disruptions import Decision
 from vpa.objects.autoscalers import Condition, VerticalPodAutoscaler
 from vpa.reasons import Reason, Refusal
+from vpa.scopes import all_entries
 from vpa.updates import hpas
 from vpa.updates.breakers import FIRST_PAUSE
 from vpa.updates.hpas import Claim
@@ -154,8 +155,7 @@ def stopped_until(vpa: VerticalPodAutoscaler) -> datetime | None:
 
 def relevant(claims: Iterable[Claim], vpa: VerticalPodAutoscaler) -> list[Claim]:
     """The *claims* on resources that the VPA has a target for."""
-    recommendation = vpa.status.recommendation if vpa.status is not None else None
-    entries = (recommendation.container_recommendations if recommendation is not None else None) or ()
+    entries = all_entries(vpa)
     return [
         claim
         for claim in claims

@@ -87,13 +87,15 @@ class World:
     def now(self, *, webhook_ready: bool, memory_use: MemoryUse | None = None) -> Surroundings:
         """What the copies hold at this moment."""
         mirrors, rules = self._mirrors, self._settings.rules
+        looks_at_room = rules.foresee_node_fit or self._settings.sizing.cap_to_node
         ranges = _by_namespace(mirrors.limit_ranges.values()) if self._is_there(mirrors.limit_ranges) else {}
         return Surroundings(
             replicas=Replicas(mirrors),
             ranges={namespace: ranges_of(found, rules=rules) for namespace, found in ranges.items()},
             rooms=Rooms(mirrors.nodes.values(), self._index.of_kinds("DaemonSet", "Node"))
-            if self._is_there(mirrors.nodes)
+            if looks_at_room and self._is_there(mirrors.nodes)
             else None,
+            nodes={node.metadata.name: node.metadata.labels or {} for node in mirrors.nodes.values()},
             disruption_budgets=DisruptionBudgets(mirrors.disruption_budgets.values())
             if self._is_there(mirrors.disruption_budgets)
             else None,

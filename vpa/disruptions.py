@@ -151,7 +151,7 @@ class Plan:
         if self.options.rules.remember_refusals:
             known.pop(uid, None)
             return
-        recommendation = one.trials.permissions.recommendation
+        recommendation = one.trials.permissions.recommendation(candidate.pod)
         in_place = one.trials.permissions.mode == modes.IN_PLACE
         if recommendation is not None and in_place and (candidate.infeasible or asked):
             known[uid] = tuple(recommendation.container_recommendations or ())

@@ -171,6 +171,12 @@ def _with_targets(
 
 
 def _no_recommendation(vpa: VerticalPodAutoscaler) -> Refusal:
+    if vpa.status is not None and vpa.status.groups and vpa.spec.scope:
+        return Refusal(
+            Reason.NO_RECOMMENDATION,
+            f"VPA {vpa.metadata.name} has no recommendation for nodes whose {vpa.spec.scope} is that of the "
+            "pod's node",
+        )
     return Refusal(Reason.NO_RECOMMENDATION, f"VPA {vpa.metadata.name} has no recommendation yet")
 
 

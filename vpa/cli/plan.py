@@ -138,6 +138,7 @@ def surroundings(
         replicas=workloads.replicas(pods, rules=rules),
         ranges=ranges_by_namespace(objects.of(LimitRange), rules=rules),
         rooms=Rooms(nodes, pods) if nodes else None,
+        nodes={node.metadata.name: node.metadata.labels or {} for node in nodes},
         disruption_budgets=DisruptionBudgets(budgets, pods) if budgets else None,
         quotas=Quotas(quotas, pods) if quotas else None,
         hpas=hpas,

@@ -11,6 +11,7 @@ from vpa.objects.autoscalers import VerticalPodAutoscaler
 from vpa.objects.pods import Pod
 from vpa.pods import Desired
 from vpa.reasons import Reason, Refusal
+from vpa.scopes import for_pod, scope_label
 from vpa.sizes.actual import Actual, actual_resources
 from vpa.sizes.nodes_fit import is_finished
 from vpa.sizes.sizing import sized, wanted_resources
@@ -93,6 +94,7 @@ class Judge:
         if not options.updating.ignore_hpa and surroundings.hpas:
             self.claims = hpas.claims(vpa, surroundings.hpas.get(vpa.metadata.namespace, ()))
         self.vpa = hpas.leave(vpa, self.claims)
+        self.split = bool(scope_label(vpa))
         self.boosting = options.behaviour.feature_gates.cpu_startup_boost and modes.has_startup_boost(vpa)
         self.now = now
         self.acceptance = Acceptance.of(
@@ -105,17 +107,17 @@ class Judge:
 
     def judge(self, pod: Pod) -> Judged:
         """What *pod* should have and whether it is due."""
-        judged = self._judge(pod, self.vpa)
-        if self.claims and isinstance(judged.verdict, Refusal):
-            whole = self._judge(pod, self.whole)
-            if isinstance(whole.verdict, Reason):
-                refusal = Refusal(Reason.HPA_CONFLICT, hpas.describe(self.claims))
-                return Judged(judged.desired, judged.actual, judged.priority, refusal)
+        whole, free = self._views(pod)
+        judged = self._judge(pod, free)
+        idle = self.claims and isinstance(judged.verdict, Refusal)
+        if idle and isinstance(self._judge(pod, whole).verdict, Reason):
+            refusal = Refusal(Reason.HPA_CONFLICT, hpas.describe(self.claims))
+            return Judged(judged.desired, judged.actual, judged.priority, refusal)
         return judged
 
     def carries(self, pod: Pod) -> bool | None:
         """Does a new pod have its target already? None without a target."""
-        judged = self._judge(pod, self.vpa)
+        judged = self._judge(pod, self._views(pod)[1])
         if not judged.priority.applies:
             return None
         near = judged.priority.resource_diff < self.options.updating.pod_update_threshold
@@ -124,6 +126,13 @@ class Judge:
     def expired(self, pod: Pod) -> tuple[str, ...]:
         """The containers whose startup boost is over."""
         return tuple(unboosting.expired_containers(pod, self.whole, self.now)) if self.boosting else ()
+
+    def _views(self, pod: Pod) -> tuple[VerticalPodAutoscaler, VerticalPodAutoscaler]:
+        """The VPA with what it recommends for nodes like the pod's; and without what HPAs claim of that."""
+        if not self.split:
+            return self.whole, self.vpa
+        whole = for_pod(self.whole, pod, self.surroundings.nodes)
+        return whole, hpas.leave(whole, self.claims)
 
     def _judge(self, pod: Pod, vpa: VerticalPodAutoscaler) -> Judged:
         cap_to = self.surroundings.rooms if self.options.sizing.cap_to_node else None

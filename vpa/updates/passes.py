@@ -87,6 +87,7 @@ class VpaPass:
                 behaviour=behaviour,
                 updating=options.updating,
                 rules=options.rules,
+                nodes=surroundings.nodes,
             ),
             permits=modes.permits(
                 managed.vpa, behaviour.feature_gates, default=behaviour.default_update_mode

@@ -9,12 +9,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
+from types import MappingProxyType
 
 from vpa import modes
 from vpa.objects.autoscalers import Recommendation, VerticalPodAutoscaler
 from vpa.objects.pods import Pod
 from vpa.reasons import Reason, Refusal
 from vpa.rules import Rules
+from vpa.scopes import NodeLabels, for_pod
 from vpa.settings import Behaviour, Updating
 from vpa.updates import budgets, resizing
 from vpa.updates.attempts import Attempts, lower_target
@@ -57,8 +59,8 @@ class Permissions:
     in_place_gate: bool
     skip_budget: bool
     """``--in-place-skip-disruption-budget``."""
-    recommendation: Recommendation | None
-    """The VPA's recommendation as its status has it."""
+    vpa: VerticalPodAutoscaler
+    nodes: NodeLabels
     rules: Rules
 
     @classmethod
@@ -73,6 +75,7 @@ class Permissions:
         behaviour: Behaviour,
         updating: Updating,
         rules: Rules,
+        nodes: NodeLabels = MappingProxyType({}),
     ) -> Permissions:
         """The state of *pods*, all live ones of *vpa*, at the beginning of a pass."""
         mode = modes.update_mode(vpa, default=behaviour.default_update_mode)
@@ -101,9 +104,15 @@ class Permissions:
             minimum=minimum,
             in_place_gate=behaviour.feature_gates.in_place,
             skip_budget=skip,
-            recommendation=vpa.status.recommendation if vpa.status is not None else None,
+            vpa=vpa,
+            nodes=nodes,
             rules=rules,
         )
+
+    def recommendation(self, pod: Pod) -> Recommendation | None:
+        """What the VPA's status recommends for the pod."""
+        status = for_pod(self.vpa, pod, self.nodes).status
+        return status.recommendation if status is not None else None
 
     def evict(self, pod: Pod) -> Refusal | None:
         """Why the pod may not be evicted now; None: it may."""
@@ -136,7 +145,7 @@ class Permissions:
             return _deferred(
                 Reason.POD_PENDING, "the pod has not started; it can be resized once its containers run"
             )
-        if self.recommendation is None:
+        if self.recommendation(pod) is None:
             return _deferred(Reason.NO_RECOMMENDATION, "the VPA has no recommendation yet")
         if in_place and self._known_infeasible(pod):
             return Verdict(Permission.INFEASIBLE_CACHED, resizing.infeasible(pod))
@@ -188,9 +197,10 @@ class Permissions:
 
     def _known_infeasible(self, pod: Pod) -> bool:
         known = self.attempts.infeasible.get(pod.metadata.uid)
-        if known is None or self.recommendation is None:
+        recommendation = self.recommendation(pod)
+        if known is None or recommendation is None:
             return False
-        return not lower_target(self.recommendation.container_recommendations or (), known)
+        return not lower_target(recommendation.container_recommendations or (), known)
 
 
 def restarts(pod: Pod, changes: Collection[tuple[str, str]] | None = None) -> bool:

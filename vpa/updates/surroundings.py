@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from vpa.objects.limits import HorizontalPodAutoscaler
 from vpa.rules import Rules
+from vpa.scopes import NodeLabels
 from vpa.settings import Behaviour, Sizing, Updating
 from vpa.sizes.limit_ranges import NO_RANGES, Ranges
 from vpa.sizes.nodes_fit import Rooms
@@ -47,6 +48,8 @@ class Surroundings:
     ranges: Mapping[str, Ranges] = field(default_factory=dict)
     """By namespace."""
     rooms: Rooms | None = None
+    nodes: NodeLabels = field(default_factory=dict)
+    """For VPAs that a node label splits."""
     disruption_budgets: DisruptionBudgets | None = None
     quotas: Quotas | None = None
     hpas: Mapping[str, Sequence[HorizontalPodAutoscaler]] | None = None
