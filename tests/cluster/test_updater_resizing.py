@@ -101,6 +101,53 @@ async def test_mode_in_place_never_evicts(scene: Scene) -> None:
     assert scene.uids() == before
 
 
+async def test_mode_in_place_says_what_the_node_refuses_and_does_not_ask_again(scene: Scene) -> None:
+    """Even where the kubelet's figures already are those of the target: it holds memory requests so."""
+    said = "cannot change the memory of a container that swaps"
+    annotations = {"kubelet.testbed/resize": "error", "kubelet.testbed/resize-message": said}
+    scene.workload(replicas=2, requests=HIGH, limits=HIGH, annotations=annotations)
+    scene.vpa(mode="InPlace")
+    before, clock = scene.uids(), Clock()
+    async with scene.updater(GATE, now=clock) as updater:
+        for _ in range(3):
+            await updater.passes(1, clock)
+            await updater.until(lambda: failed(scene) == sizes(scene.pods())["200m"], "the errors")
+        await updater.until(lambda: failed(scene) == 2, "both to fail")
+        await updater.passes(1, clock)
+        assert updater.decisions() == {"none ResizeRefused": 2}
+        found = await updater.condition("UpdatesBlocked", "ResizeRefused")
+        assert f"2 of 2 pods: the node refuses the resize ({said})" in found["message"]
+        generations = {pod["metadata"]["generation"] for pod in scene.pods()}
+        for pod in scene.pods():
+            requests = {
+                "op": "replace",
+                "path": "/status/containerStatuses/0/resources/requests",
+                "value": NEW,
+            }
+            name = pod["metadata"]["name"]
+            scene.api.patch("Pod", name, scene.namespace, body=[requests], subresource="status", how="json")
+        clock.advance(hours=2)
+        await updater.passes(2, clock)
+        assert updater.decisions() == {"none ResizeRefused": 2}
+        assert {pod["metadata"]["generation"] for pod in scene.pods()} == generations
+        for pod in scene.pods():
+            body = {"metadata": {"annotations": {"kubelet.testbed/resize": None}}}
+            scene.api.patch("Pod", pod["metadata"]["name"], scene.namespace, body=body)
+        await updater.until(lambda: not failed(scene), "the node to make the resizes")
+        await updater.passes(2, clock)
+        assert updater.decisions() == {"none UpToDate": 2}
+        await updater.until(lambda: scene.condition("UpdatesBlocked") is None, "the condition to go")
+    assert scene.uids() == before
+
+
+def failed(scene: Scene) -> int:
+    """Pods whose node says that it failed to resize them."""
+    return sum(
+        any(one["type"] == "PodResizeInProgress" for one in pod["status"]["conditions"])
+        for pod in scene.pods()
+    )
+
+
 async def test_mode_in_place_tries_again_when_the_recommendation_changes(scene: Scene) -> None:
     scene.workload(replicas=2)
     scene.vpa(mode="InPlace")

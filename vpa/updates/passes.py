@@ -16,7 +16,7 @@ from vpa.objects.pods import Pod
 from vpa.reasons import Reason, Refusal
 from vpa.sizes.footprints import resized
 from vpa.sizes.sizing import wanted_resources
-from vpa.updates import priorities
+from vpa.updates import priorities, resizing
 from vpa.updates.budgets import is_boosted
 from vpa.updates.candidates import Action, Candidate, Judge, Judged, not_live
 from vpa.updates.permissions import Permissions, restarts
@@ -151,7 +151,12 @@ class VpaPass:
     def _not_due(self, pod: Pod, judged: Judged) -> Refusal | None:
         """Why the pod need not change, or may not whatever its group's state."""
         if isinstance(judged.verdict, Refusal):
-            return judged.verdict
+            held_up = (
+                resizing.held_up(pod, rules=self.options.rules)
+                if judged.verdict.reason in _NOT_DUE and self.trials.permits.in_place
+                else None
+            )
+            return held_up or judged.verdict
         if self.trials.permissions.mode == modes.IN_PLACE and not self.options.rules.remember_refusals:
             known = self.memory.attempts.infeasible.get(pod.metadata.uid)
             if not priorities.worth_another_try(judged.desired.recommendations, known):
@@ -245,6 +250,7 @@ def _candidate(pod: Pod, judged: Judged, why: Reason, way: Action, expired: tupl
     return Candidate(pod, judged.priority, why, judged.desired, judged.actual, way, expired)
 
 
+_NOT_DUE = frozenset({Reason.UP_TO_DATE, Reason.WITHIN_BOUNDS, Reason.TOO_YOUNG, Reason.BELOW_THRESHOLD})
 _BOOST_ACTIVE = Refusal(
     Reason.BOOST_ACTIVE, "the startup boost of the pod is not over; the pod is sized when it ends"
 )

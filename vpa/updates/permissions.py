@@ -193,6 +193,8 @@ class Permissions:
             return Verdict(Permission.DEFERRED, resizing.deferred(pod))
         if status is ResizeStatus.IN_PROGRESS:
             return Verdict(Permission.DEFERRED, resizing.in_progress(pod))
+        if status is ResizeStatus.ERROR:
+            return Verdict(Permission.DEFERRED, resizing.refused(pod))
         return Verdict(Permission.DEFERRED, resizing.failing(pod))
 
     def _known_infeasible(self, pod: Pod) -> bool:

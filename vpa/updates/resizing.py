@@ -136,6 +136,34 @@ def failing(pod: Pod) -> Refusal:
     )
 
 
+def refused(pod: Pod) -> Refusal:
+    """The node says that it failed; what would have to change."""
+    if below_use(pod):
+        return Refusal(
+            Reason.LIMIT_BELOW_USAGE,
+            f"the node does not lower the memory limit: {_message(pod)}; it does when the use falls or the "
+            "recommendation rises",
+        )
+    return Refusal(
+        Reason.RESIZE_REFUSED,
+        f"the node refuses the resize{_quoted(pod)} and tries on: what it names has to change, or the "
+        "target, or a new pod is needed",
+    )
+
+
+def held_up(pod: Pod, *, rules: Rules) -> Refusal | None:
+    """Why the node has not made the resize to what the pod's spec has; None: it has, or it is about to.
+
+    The kubelet's figures may be those of the spec long before: it enforces no memory request, for example.
+    """
+    status = resize_status(pod, rules=rules)
+    if status is ResizeStatus.ERROR:
+        return refused(pod)
+    if status is ResizeStatus.INFEASIBLE:
+        return infeasible(pod)
+    return deferred(pod) if status is ResizeStatus.DEFERRED else None
+
+
 def _message(pod: Pod) -> str:
     condition = find(pod, PENDING) or find(pod, IN_PROGRESS)
     return condition.message or condition.reason if condition is not None else ""

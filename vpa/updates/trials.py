@@ -220,4 +220,4 @@ def _hopeless(pod: Pod, rules: Rules) -> Refusal:
         return resizing.deferred(pod)
     if status is ResizeStatus.INFEASIBLE:
         return resizing.infeasible(pod)
-    return resizing.failing(pod)
+    return resizing.refused(pod) if status is ResizeStatus.ERROR else resizing.failing(pod)
