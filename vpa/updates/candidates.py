@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
 
 from vpa import modes
 from vpa.objects.autoscalers import VerticalPodAutoscaler
@@ -76,6 +78,12 @@ class Judged:
     verdict: Reason | Refusal
 
 
+Compared = tuple[Desired, dict[str, Actual], Priority]
+
+ALIKE: Final = 4
+"""Kinds of pods of one VPA that are remembered: old ones and new ones, with and without a boost."""
+
+
 class Judge:
     """Compares the pods of one VPA with its recommendation."""
 
@@ -97,6 +105,7 @@ class Judge:
         self.split = bool(scope_label(vpa))
         self.boosting = options.behaviour.feature_gates.cpu_startup_boost and modes.has_startup_boost(vpa)
         self.now = now
+        self._compared: deque[tuple[VerticalPodAutoscaler, object, Compared]] = deque(maxlen=ALIKE)
         self.acceptance = Acceptance.of(
             vpa,
             options.updating,
@@ -135,11 +144,7 @@ class Judge:
         return whole, hpas.leave(whole, self.claims)
 
     def _judge(self, pod: Pod, vpa: VerticalPodAutoscaler) -> Judged:
-        cap_to = self.surroundings.rooms if self.options.sizing.cap_to_node else None
-        ranges = self.surroundings.range_of(pod.metadata.namespace)
-        desired = sized(pod, vpa, ranges, rules=self.options.rules, cap_to=cap_to)
-        actual = actual_resources(pod)
-        priority = priorities.update_priority(pod, desired.recommendations, actual)
+        desired, actual, priority = self._compare(pod, vpa)
         if not priority.applies:
             refusal = desired.reason or Refusal(
                 Reason.NO_RECOMMENDATION,
@@ -148,6 +153,32 @@ class Judge:
             return Judged(desired, actual, priority, refusal)
         verdict = self.acceptance.judge(pod, priority, vpa.spec.resource_policy)
         return Judged(desired, actual, priority, verdict)
+
+    def _compare(self, pod: Pod, vpa: VerticalPodAutoscaler) -> Compared:
+        """Pods of one template are alike, and so is what comes of them; a node's room may be another's."""
+        if self.options.sizing.cap_to_node:
+            return self._compare_anew(pod, vpa)
+        traits = _traits(pod)
+        for known, like, compared in self._compared:
+            if known is vpa and like == traits:
+                return compared
+        compared = self._compare_anew(pod, vpa)
+        self._compared.append((vpa, traits, compared))
+        return compared
+
+    def _compare_anew(self, pod: Pod, vpa: VerticalPodAutoscaler) -> Compared:
+        cap_to = self.surroundings.rooms if self.options.sizing.cap_to_node else None
+        ranges = self.surroundings.range_of(pod.metadata.namespace)
+        desired = sized(pod, vpa, ranges, rules=self.options.rules, cap_to=cap_to)
+        actual = actual_resources(pod)
+        return desired, actual, priorities.update_priority(pod, desired.recommendations, actual)
+
+
+def _traits(pod: Pod) -> object:
+    """All of a pod that its sizes and its distance from them depend on."""
+    spec, statuses = pod.spec, pod.status.container_statuses or ()
+    told = [(status.name, status.resources) for status in statuses]
+    return spec.containers, spec.init_containers, spec.resources, pod.metadata.annotations, told
 
 
 def not_live(pod: Pod, memory: Memory, now: datetime, *, options: Options) -> Refusal | None:
