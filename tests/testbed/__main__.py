@@ -80,10 +80,14 @@ def _up(options: argparse.Namespace) -> int:
         watchdog.end(folder)  # the machine was restarted, or it was killed
     from tests.testbed.cluster import Cluster  # half a second that the other commands need not wait
     from tests.testbed.nodes import FakeNodes, Nodes
-    from tests.testbed.realnodes import metrics_server, project_image
+    from tests.testbed.realnodes import metrics_server, project_image, requirements
     from tests.testbed.realnodes.boxes import Size
     from tests.testbed.realnodes.nodes import RealNodes
 
+    reason = requirements.obstacle() if options.nodes else None
+    if reason is not None:
+        print(f"error: {reason}", file=sys.stderr)
+        return 1
     kinds: list[Nodes] = []
     if options.nodes:
         kinds.append(RealNodes([Size()] * options.nodes, archives=[project_image.archive()]))

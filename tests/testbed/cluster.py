@@ -16,8 +16,8 @@ from tests.testbed.api import Api, ApiError
 from tests.testbed.certificates import ADDRESS, Certificate
 from tests.testbed.metrics import MetricsApi
 from tests.testbed.nodes import FakeNodes, Nodes
-from tests.testbed.processes import Process, attempts
-from tests.testbed.realnodes import network
+from tests.testbed.processes import Process, ProcessError, attempts
+from tests.testbed.realnodes import network, requirements
 from tests.testbed.realnodes.network import Network
 from tests.testbed.runs import REPOSITORY, Run
 
@@ -72,7 +72,13 @@ class Cluster:
         self.close()
 
     def start(self) -> None:
-        """Start everything and wait until pods can run. Whatever fails, nothing is left running."""
+        """Start everything and wait until pods can run. Whatever fails, nothing is left running.
+
+        Raises `ProcessError` with a sentence where there are real nodes and this machine can't have any.
+        """
+        reason = requirements.obstacle() if self._separate else None
+        if reason is not None:
+            raise ProcessError(reason)
         programs = builds.ensure(*(components.COMPONENTS[name] for name in components.CLUSTER))
         self._run = Run(self._detached)
         self.folder = self._run.folder

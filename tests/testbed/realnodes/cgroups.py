@@ -15,9 +15,11 @@ from tests.testbed import watchdog
 
 ROOT = Path("/sys/fs/cgroup")
 
-NEEDED = ("cpu", "cpuset", "memory", "pids")
+NEEDED = ("cpu", "memory", "pids")
 """What a kubelet doesn't start without, in both versions."""
-NEEDED_V1 = (*NEEDED, "cpuacct", "devices", "freezer")
+NEEDED_V1 = (*NEEDED, "cpuset", "cpuacct", "devices", "freezer")
+WELCOME_V2 = ("cpuset",)
+"""What kernels without a second CPU don't have."""
 
 
 class CgroupError(Exception):
@@ -161,31 +163,34 @@ class Values:
         raise LookupError(f"no group {self._path} below {top}")
 
 
-def survey() -> tuple[int, tuple[Hierarchy, ...]]:
-    """The version in use, and where nodes' groups can be made. Raises `CgroupError` with the reason."""
-    mounts = _mounts()
-    if any(kind == "cgroup2" and point == str(ROOT) for kind, point, _, _ in mounts):
-        return 2, (Hierarchy("", _parent_v2()),)
-    own = _own_groups()
+def survey(*, process: Path = Path("/proc/self"), root: Path = ROOT) -> tuple[int, tuple[Hierarchy, ...]]:
+    """The version in use, and where nodes' groups can be made. Raises `CgroupError` with the reason.
+
+    *process* is the folder that says what this process sees, *root* is where control groups are mounted.
+    """
+    mounts = _mounts(process)
+    if any(kind == "cgroup2" and point == str(root) for kind, point, _, _ in mounts):
+        return 2, (Hierarchy("", _parent_v2(process, root)),)
+    own = _own_groups(process)
     hierarchies = []
-    for kind, point, root, options in mounts:
+    for kind, point, within, options in mounts:
         if kind != "cgroup":
             continue
         name = ",".join(option for option in options if option in own)
         if name:
-            inner = "/" + os.path.relpath(own[name.split(",")[0]], root)
+            inner = "/" + os.path.relpath(own[name.split(",")[0]], within)
             hierarchies.append(Hierarchy(name, Path(os.path.normpath(f"{point}{inner}"))))
     there = {controller for hierarchy in hierarchies for controller in hierarchy.controllers}
     missing = [controller for controller in NEEDED_V1 if controller not in there]
     if missing:
-        raise CgroupError(f"no cgroup controller {', '.join(missing)} is mounted below {ROOT}")
+        raise CgroupError(f"no cgroup controller {', '.join(missing)} is mounted below {root}")
     return 1, tuple(hierarchies)
 
 
-def _mounts() -> list[tuple[str, str, str, list[str]]]:
+def _mounts(process: Path) -> list[tuple[str, str, str, list[str]]]:
     """(type, mount point, root, options of the filesystem) of all mounts of control groups."""
     found = []
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+    for line in (process / "mountinfo").read_text().splitlines():
         before, _, after = line.partition(" - ")
         kind, _, options = after.split(" ", 2)
         if kind.startswith("cgroup"):
@@ -194,34 +199,39 @@ def _mounts() -> list[tuple[str, str, str, list[str]]]:
     return found
 
 
-def _own_groups() -> dict[str, str]:
+def _own_groups(process: Path) -> dict[str, str]:
     """Controller (or ``name=…``) → the group of version 1 that this process is in."""
     groups: dict[str, str] = {}
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
+    for line in (process / "cgroup").read_text().splitlines():
         _, controllers, group = line.split(":", 2)
         groups |= dict.fromkeys(filter(None, controllers.split(",")), group)
     return groups
 
 
-def _parent_v2() -> Path:
+def _parent_v2(process: Path, root: Path) -> Path:
     """The nearest group upwards whose children have the controllers."""
-    own = Path("/proc/self/cgroup").read_text().splitlines()[-1].split(":", 2)[2]
-    here = Path(os.path.normpath(f"{ROOT}{own}"))
+    own = (process / "cgroup").read_text().splitlines()[-1].split(":", 2)[2]
+    here = Path(os.path.normpath(f"{root}{own}"))
     if not here.exists():  # a container that sees only its part of the tree
-        here = ROOT
+        here = root
     for group in (here, *here.parents):
         if set(NEEDED) <= set((group / "cgroup.subtree_control").read_text().split()):
             return group
-        if group == ROOT:
+        if group == root:
             break
+    there = _controllers(root)
+    missing = [each for each in NEEDED if each not in there]
+    if missing:
+        raise CgroupError(f"no cgroup controller {', '.join(missing)} in {root}, which is of version 2")
+    chosen = [*NEEDED, *(each for each in WELCOME_V2 if each in there)]
     try:
-        (ROOT / "cgroup.subtree_control").write_text(" ".join(f"+{controller}" for controller in NEEDED))
+        (root / "cgroup.subtree_control").write_text(" ".join(f"+{each}" for each in chosen))
     except OSError as error:
         wanted = ", ".join(NEEDED)
         raise CgroupError(
-            f"no cgroup hands {wanted} on to those inside it, nor can {ROOT}: {error}"
+            f"no cgroup hands {wanted} on to those inside it, nor can {root}: {error}"
         ) from error
-    return ROOT
+    return root
 
 
 def _controllers(group: Path) -> set[str]:

@@ -22,6 +22,7 @@ _CAPABILITIES = {
     "CAP_MKNOD": 27,
 }
 _RESOURCE = 24  # CAP_SYS_RESOURCE
+_ALL_USERS = ["0", "0", str(2**32 - 1)]
 _PROGRAMS = {"ip": "iproute2", "mount": "mount", "nsenter": "util-linux", "unshare": "util-linux"}
 
 UNSHARE = (
@@ -55,6 +56,8 @@ def _system() -> str | None:
 def _rights() -> str | None:
     if os.geteuid() != 0:
         return "they need root, to make namespaces, mounts and control groups"
+    if Path("/proc/self/uid_map").read_text().split() != _ALL_USERS:
+        return "they need the machine's own root, and this is the root of a user namespace"
     missing = [name for name, bit in _CAPABILITIES.items() if not _effective() & 1 << bit]
     return f"root lacks {', '.join(missing)} here" if missing else None
 
