@@ -345,12 +345,16 @@ def _figures(parts: Parts) -> None:
 
 async def _save_all(settings: Settings, connection: Connection, saver: Saver) -> None:
     """The last thing: checkpoints of all that has changed since they were written."""
-    try:
-        async with asyncio.timeout(LAST_SAVES), await open_connection(settings, limited=False) as unlimited:
-            unlimited.fence = connection.fence
-            await saver.save_all(unlimited, concurrency=LAST_WRITERS)
-    except TimeoutError:
-        log.warning("Not all checkpoints could be saved within %g s", LAST_SAVES)
+    async with await open_connection(settings, limited=False) as unlimited:
+        unlimited.fence = connection.fence
+        left = await saver.save_all(unlimited, concurrency=LAST_WRITERS, within=LAST_SAVES)
+    if left:
+        log.warning(
+            "%d checkpoints stay as they were written up to ten minutes ago: saving all took longer than "
+            "%g s",
+            left,
+            LAST_SAVES,
+        )
     else:
         log.info("Saved all checkpoints", extra=dict(saver.results))
 

@@ -13,11 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recommender.conflicts import by_strength
 from recommender.records import Labels
 from recommender.tracking import Group, GroupKey, Tracker
 from vpa.cluster.targets import Target
-from vpa.matching import TargetIndex, TargetKey, target_key
+from vpa.matching import TargetIndex, TargetKey, by_strength, target_key
 from vpa.numerics import Ints
 from vpa.objects.autoscalers import ResourcePolicy, VerticalPodAutoscaler
 from vpa.objects.workloads import WELL_KNOWN
@@ -267,7 +266,12 @@ class Autoscalers:
         """All VPAs of the same target, this one included; the one that pods follow comes first."""
         target = target_key(served.vpa)
         found = self.everyone.at(target) if target is not None else []
-        return by_strength(found or [served.vpa], rules=self._rules, behaviour=self._behaviour)
+        return by_strength(
+            found or [served.vpa],
+            rules=self._rules,
+            gates=self._behaviour.feature_gates,
+            default_mode=self._behaviour.default_update_mode,
+        )
 
     def _selects(self, key: VpaKey, group: Group) -> bool:
         served = self.served[key]

@@ -7,15 +7,13 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
-from recommender import statuses
 from recommender.autoscalers import Autoscalers, HistoryState, PartKey, Served, VpaKey
-from recommender.capped import CAPPED, capped
 from recommender.metrics import ObjectLabels, RecommenderMetrics
 from recommender.quality import Link, Quality
 from recommender.schedule import spread
-from recommender.statuses import Difference, Wanted
 from recommender.tracking import Tracker
-from vpa import conditions
+from vpa import conditions, statuses
+from vpa.capped import CAPPED
 from vpa.conditions import (
     CONFIG_DEPRECATED,
     CONFIG_UNSUPPORTED,
@@ -37,7 +35,8 @@ from vpa.recommendations import Pass, Roster
 from vpa.rules import Rules
 from vpa.scopes import scope_label
 from vpa.settings import Estimation
-from vpa.sizes.limit_ranges import Ranges
+from vpa.sizes.limit_ranges import NO_RANGES, Ranges
+from vpa.statuses import Difference, Known, Wanted
 
 UPSTREAM_OWNED = frozenset({RECOMMENDATION_PROVIDED, NO_PODS_MATCHED, CONFIG_UNSUPPORTED, CONFIG_DEPRECATED})
 OWNED = UPSTREAM_OWNED | {LOW_CONFIDENCE, FETCHING_HISTORY, CONFLICT, CAPPED}
@@ -190,34 +189,24 @@ class Decisions:
             ]
         elif None in served.parts:
             recommendation = self._part(served.part(None), run)
-        wanted = conditions.unsupported(served.problem or None)
-        if served.temporary and self._rules.unreadable_targets_keep and _present(served):
-            return Wanted(generation, recommendation if served.pods else None, groups, wanted)
-        provided = bool(recommendation.container_recommendations or groups)
-        wanted |= conditions.of_recommendation(provided=provided, pods=served.pods)
-        if self._rules.more_conditions:
-            wanted |= self._more(served, recommendation)
-        return Wanted(generation, recommendation, groups, wanted)
+        days = self._days(served)
+        (self._young.add if days < 1 else self._young.discard)(served.key)
+        known = Known(
+            recommendation=recommendation,
+            groups=groups,
+            pods=served.pods,
+            days=days,
+            problem=served.problem,
+            unreadable=served.temporary,
+            awaited=[PROMETHEUS] if served.history in _AWAITED else [],
+            rivals=[vpa.metadata.name for vpa in self._autoscalers.rivals(served)],
+            pod=self._some_pod(served) if self._rules.more_conditions else None,
+            ranges=self._ranges.get(served.key[0], NO_RANGES),
+        )
+        return statuses.wanted(served.vpa, known, rules=self._rules)
 
     def _part(self, part: PartKey, run: Pass) -> Recommendation:
         return self._roster.recommendation(part, run)
-
-    def _more(self, served: Served, recommendation: Recommendation) -> dict[str, Condition | None]:
-        days = self._days(served)
-        (self._young.add if days < 1 else self._young.discard)(served.key)
-        rivals = [vpa.metadata.name for vpa in self._autoscalers.rivals(served)]
-        return {
-            **conditions.low_confidence(days),
-            **statuses.fetching([PROMETHEUS] if served.history in _AWAITED else (), meanwhile=True),
-            **conditions.conflict(served.key[1], rivals if len(rivals) > 1 else ()),
-            **capped(
-                served.vpa,
-                recommendation,
-                self._some_pod(served),
-                self._ranges.get(served.key[0], Ranges()),
-                rules=self._rules,
-            ),
-        }
 
     def _some_pod(self, served: Served) -> Pod | None:
         """One pod of the VPA that runs; the first by name, so that the answer does not change by chance."""

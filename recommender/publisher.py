@@ -14,18 +14,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from recommender import statuses
 from recommender.autoscalers import VpaKey
-from recommender.statuses import Difference, Wanted
 from recommender.troubles import Troubles
+from vpa import statuses
 from vpa.cluster.connection import Connection
 from vpa.cluster.errors import ClusterError, Conflict, NotFound, ServerError, TooManyRequests, Unreachable
 from vpa.cluster.leases import LeadershipLostError
 from vpa.cluster.resources import VERTICAL_AUTOSCALERS
 from vpa.cluster.statuses import write_status
 from vpa.cluster.writes import patch
-from vpa.objects.autoscalers import Status, VerticalPodAutoscaler
+from vpa.objects.autoscalers import VerticalPodAutoscaler
 from vpa.rules import Rules
+from vpa.statuses import Difference, Wanted
 
 log = logging.getLogger(__name__)
 
@@ -213,7 +213,7 @@ class Publisher:
                 sent = False
                 return None
             sent = True
-            self._busy[key] = statuses.ours(after(status, wanted, now), self._owned)
+            self._busy[key] = statuses.ours(statuses.compose(status, wanted, now), self._owned)
             return statuses.merge_patch(status, wanted, now)
 
         if self._rules.own_conditions_only:
@@ -252,21 +252,6 @@ class Publisher:
             self._wary[key] = self._clock()
             self._foreign(new)
         return False
-
-
-def after(status: Status | None, wanted: Wanted, now: datetime) -> Status:
-    """The status as it will be when *wanted* is written."""
-    present = status or Status()
-    if wanted.recommendation is None:
-        recommendation, groups = present.recommendation, present.groups
-    else:
-        recommendation, groups = wanted.recommendation, wanted.groups
-    return Status(
-        recommendation=recommendation,
-        groups=groups,
-        conditions=statuses.merged(status, wanted, now),
-        observed_generation=wanted.generation,
-    )
 
 
 def _is_older(version: str, than: str) -> bool:

@@ -170,17 +170,27 @@ class Saver:
             for _ in range(self._workers):
                 tasks.create_task(work())
 
-    async def save_all(self, connection: Connection, *, concurrency: int) -> None:
-        """Write all that has changed, the most pressing first: for the end of the process."""
-        waiting = iter(self.schedule.in_order() or self._all_keys())
+    async def save_all(self, connection: Connection, *, concurrency: int, within: float) -> int:
+        """Write all that has changed, the most pressing first: for the end of the process.
+
+        Returns how many there was no time for *within* so many seconds.
+        """
+        keys = list(self.schedule.in_order() or self._all_keys())
+        waiting, left = iter(keys), len(keys)
 
         async def work() -> None:
+            nonlocal left
             for key in waiting:
                 await self.save(key, connection=connection)
+                left -= 1
 
-        async with asyncio.TaskGroup() as tasks:
-            for _ in range(concurrency):
-                tasks.create_task(work())
+        try:
+            async with asyncio.timeout(within), asyncio.TaskGroup() as tasks:
+                for _ in range(concurrency):
+                    tasks.create_task(work())
+        except TimeoutError:
+            pass
+        return left
 
     def _all_keys(self) -> Iterable[CheckpointKey]:
         return [(*served.key, name) for served in self._autoscalers for name in containers_of(served)]

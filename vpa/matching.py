@@ -69,6 +69,22 @@ def takes_part(
     return mode != OFF or boosted
 
 
+def by_strength(
+    rivals: Iterable[VerticalPodAutoscaler],
+    *,
+    rules: Rules,
+    gates: FeatureGates,
+    default_mode: str = RECREATE,
+) -> list[VerticalPodAutoscaler]:
+    """VPAs of one target; the one that pods follow comes first: the oldest that could act, else the oldest."""
+
+    def strength(vpa: VerticalPodAutoscaler) -> tuple[bool, object]:
+        acts = takes_part(vpa, service=UPDATER, rules=rules, gates=gates, default_mode=default_mode)
+        return not acts, age_order(vpa)
+
+    return sorted(rivals, key=strength)
+
+
 def strongest(
     candidates: Iterable[VerticalPodAutoscaler],
     labels: Labels | None,

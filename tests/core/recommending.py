@@ -18,10 +18,8 @@ from recommender.lifetimes import Known
 from recommender.metrics import AllMetrics
 from recommender.ooms import Kill
 from recommender.placement import Placement
-from recommender.publisher import after
 from recommender.records import PodRecord, PodView, Records
 from recommender.settings import TABLE, Settings
-from recommender.statuses import Wanted
 from vpa.cluster.owners import OwnerError, Owners, Topmost
 from vpa.cluster.targets import Target
 from vpa.cluster.workloads import OwnerKey, Record
@@ -31,6 +29,7 @@ from vpa.objects import meta
 from vpa.objects.autoscalers import VerticalPodAutoscaler
 from vpa.selectors import from_object
 from vpa.sizes.limit_ranges import Ranges
+from vpa.statuses import Wanted, compose
 
 SECOND = 10**9
 MIB = 2**20
@@ -262,7 +261,7 @@ class World:
     def _write(self, key: tuple[str, str], wanted: Wanted) -> None:
         old = self._vpas[key]
         moment = datetime.fromtimestamp(self.time, UTC)
-        new = msgspec.structs.replace(old, status=after(old.status, wanted, moment))
+        new = msgspec.structs.replace(old, status=compose(old.status, wanted, moment))
         self._vpas[key] = new
         self.engine.autoscalers.update(new)
 

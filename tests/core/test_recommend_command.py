@@ -224,6 +224,18 @@ def test_two_vpas_over_the_same_pods_both_say_so(shell: Shell) -> None:
     ]
 
 
+def test_what_keeps_a_pod_from_its_uncapped_target_is_named_as_the_service_names_it(shell: Shell) -> None:
+    vpa = autoscaler()
+    vpa["spec"]["resourcePolicy"] = {
+        "containerPolicies": [{"containerName": "*", "maxAllowed": {"cpu": "50m"}}]
+    }
+    usage = shell.usage(*(line(cpu=1, time=NOON + 60 * minute) for minute in range(5)))
+    (status,) = shell.statuses("-f", shell.objects(deployment(), pod(), vpa), "--usage", usage)
+    (capped,) = [condition for condition in status["conditions"] if condition["type"] == "Capped"]
+    assert capped["reason"] == "Policy"
+    assert capped["message"] == "app gets 50m cpu instead of 1168m, capped by policy"
+
+
 @pytest.mark.parametrize(
     ("bad", "words"),
     [

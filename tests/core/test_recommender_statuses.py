@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recommender import statuses
 from recommender.autoscalers import is_served
 from recommender.decisions import OWNED
 from recommender.saving import PERIOD, object_name
 from recommender.schedule import Schedule
-from recommender.statuses import Difference, Wanted
 from tests.core.recommending import World, pod_view, settings, vpa
+from vpa import statuses
 from vpa.metrics.usage import Usage
 from vpa.objects import meta
 from vpa.objects.autoscalers import Condition, GroupRecommendation, Recommendation, Status
 from vpa.sizes.limit_ranges import Ranges
+from vpa.statuses import Difference, Wanted
 
 NOW = datetime(2026, 8, 1, 12, tzinfo=UTC)
 HOUR = 3600

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
 import numpy as np
 
-from vpa import checkpoints, conditions, policies, statuses, times
+from vpa import checkpoints, policies, statuses, times
 from vpa.cli.objects import Item, Objects
 from vpa.cli.usagefiles import Line, Where
 from vpa.cli.workloads import Workloads
 from vpa.histograms import NEVER
-from vpa.matching import TargetKey, age_order, controller_of, target_key
+from vpa.matching import TargetKey, age_order, by_strength, controller_of, target_key
 from vpa.objects.autoscalers import (
     GroupRecommendation,
     Recommendation,
@@ -22,6 +22,7 @@ from vpa.objects.autoscalers import (
     VerticalPodAutoscaler,
 )
 from vpa.objects.checkpoints import Checkpoint
+from vpa.objects.limits import LimitRange
 from vpa.objects.nodes import Node
 from vpa.objects.pods import Pod
 from vpa.recommendations import Pass, Roster
@@ -29,6 +30,7 @@ from vpa.rules import Rules
 from vpa.scopes import HOSTNAME, scope_label, scope_value, splitting_label
 from vpa.selectors import Labels
 from vpa.settings import DEFAULT_RECOMMENDER, Aggregation, Behaviour, Estimation, Selection
+from vpa.sizes.limit_ranges import NO_RANGES, ranges_by_namespace
 from vpa.usage import Usage
 
 MISSING_TARGET_REF = "targetRef not defined. If this is a v1beta1 object, switch to v1"
@@ -104,6 +106,7 @@ class Scene:
                 template = self.workloads.template(entry.target)
                 named = template.spec.containers if template is not None else None
                 entry.containers.update(container.name for container in named or ())
+        self._ranges = ranges_by_namespace(objects.of(LimitRange), rules=options.rules)
         self._nodes = {node.metadata.name: node.metadata.labels or {} for node in objects.of(Node)}
         self._pods = {(pod.metadata.namespace, pod.metadata.name): pod for pod in objects.of(Pod)}
         self._entries_of: defaultdict[tuple[str, str], list[Entry]] = defaultdict(list)
@@ -316,43 +319,39 @@ class Scene:
 
     def status(self, entry: Entry, run: Pass, now: datetime) -> Status:
         """What the recommender would write for one VPA."""
-        current = entry.vpa.status
         recommendation, groups = Recommendation(), None
         if scope_label(entry.vpa):
             groups = [
                 GroupRecommendation(scope_value=part or "", container_recommendations=found)
                 for part in entry.parts
                 if (found := self.recommendation(entry, part, run).container_recommendations)
-            ] or None
+            ]
         else:
             recommendation = self.recommendation(entry, None, run)
-        kept = current.recommendation if current else None
-        keep = entry.problem is not None and self.options.rules.unreadable_targets_keep
-        if keep and current is not None and ((kept and kept.container_recommendations) or current.groups):
-            recommendation, groups = kept or Recommendation(), current.groups
-        wanted = conditions.unsupported(entry.problem)
-        if not keep or current is None or not current.conditions:
-            provided = bool(recommendation.container_recommendations or groups)
-            wanted |= conditions.of_recommendation(provided=provided, pods=len(entry.pods))
-        if not keep and self.options.rules.more_conditions:
-            wanted |= conditions.low_confidence(self.days(entry))
-            wanted |= conditions.conflict(entry.item.name, self._rivals(entry))
-        return statuses.compose(
-            current,
-            recommendation,
-            wanted,
+        known = statuses.Known(
+            recommendation=recommendation,
             groups=groups,
-            generation=entry.vpa.metadata.generation,
-            now=now,
+            pods=len(entry.pods),
+            days=self.days(entry),
+            problem=entry.problem or "",
+            unreadable=entry.problem is not None,  # it may just not have been given to us
+            rivals=self._rivals(entry),
+            pod=min(entry.pods, key=lambda pod: pod.metadata.name, default=None),
+            ranges=self._ranges.get(entry.item.namespace, NO_RANGES),
         )
+        wanted = statuses.wanted(entry.vpa, known, rules=self.options.rules)
+        return statuses.compose(entry.vpa.status, wanted, now)
 
-    def _rivals(self, entry: Entry) -> Sequence[str]:
-        """All VPAs that share a pod with this one, itself included, the oldest first; none without rival."""
-        own = [(pod.metadata.namespace, pod.metadata.name) for pod in entry.pods]
-        sharing = {other.key: other.vpa for pod in own for other in self._entries_of[pod]}
-        return (
-            [vpa.metadata.name for vpa in sorted(sharing.values(), key=age_order)] if len(sharing) > 1 else []
+    def _rivals(self, entry: Entry) -> list[str]:
+        """All VPAs of the target, this one included; the one that pods follow first."""
+        behaviour = self.options.behaviour
+        found = by_strength(
+            self.workloads.rivals(entry.target) if entry.target is not None else [],
+            rules=self.options.rules,
+            gates=behaviour.feature_gates,
+            default_mode=behaviour.default_update_mode,
         )
+        return [vpa.metadata.name for vpa in found]
 
     def moment(self, time: int) -> datetime:
         """Nanoseconds as a datetime."""

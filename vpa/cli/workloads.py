@@ -42,6 +42,10 @@ class Workloads:
         }
         self._vpas = TargetIndex(objects.of(VerticalPodAutoscaler))
 
+    def rivals(self, target: TargetKey) -> list[VerticalPodAutoscaler]:
+        """All VPAs of one target, the oldest first."""
+        return self._vpas.at(target)
+
     def topmost(self, pod: Pod) -> TargetKey | None:
         """The highest controller that a VPA could target; None if an owner on the way is not known."""
         return self._topmost(self._parent(pod.metadata, pod.metadata.namespace, pod.metadata.labels))
