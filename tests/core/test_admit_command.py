@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -34,10 +35,14 @@ def owned(data: Data, name: str = "web-1", **metadata: Any) -> Data:
             **data["metadata"],
             "name": name,
             "labels": {"app": "web"},
-            "ownerReferences": [{"kind": "ReplicaSet", "name": "web-5f4d", "controller": True}],
+            "ownerReferences": [owner("ReplicaSet", "web-5f4d")],
             **metadata,
         },
     }
+
+
+def owner(kind: str, name: str) -> Data:
+    return {"kind": kind, "name": name, "controller": True}
 
 
 def targeting(data: Data, **metadata: Any) -> Data:
@@ -177,6 +182,57 @@ def test_a_vpa_that_would_be_refused_is_named_on_standard_error(tmp_path: Path) 
     assert result.exit_code == 0
     assert "VPA n/v would be refused: spec.resourcePolicy.containerPolicies[1].containerName" in result.stderr
     assert "0 pods" in result.stdout
+
+
+def test_a_vpa_that_cannot_be_read_is_named_and_the_other_pods_get_their_patch(tmp_path: Path) -> None:
+    broken = targeting(pods.vpa({"main": {"cpu": "much"}}), name="broken")
+    broken["spec"]["targetRef"]["name"] = "db"
+    other = copy.deepcopy(DEPLOYMENT)
+    other["metadata"]["name"] = "db"
+    main = container("main", {"cpu": "100m"})
+    path = tmp_path / "objects.yaml"
+    objects = (
+        DEPLOYMENT,
+        other,
+        broken,
+        targeting(pods.vpa({"main": {"cpu": "300m"}})),
+        owned(pod(main)),
+        owned(pod(main), "db-1", ownerReferences=[owner("Deployment", "db")]),
+    )
+    path.write_text(yaml.safe_dump_all(objects), encoding="utf-8")
+    result = CliRunner().invoke(app, ["admit", "-f", str(path), "-o", "json"])
+    assert result.exit_code == 0
+    first, second = json.loads(result.stdout)
+    assert (first["vpa"], first["reason"]) == ("v", None)
+    assert first["patch"] != []
+    assert (second["vpa"], second["reason"], second["patch"]) == (None, "InvalidVPA", [])
+    assert "VPA n/broken is left out, it cannot be read: " in result.stderr
+
+
+def test_a_pod_of_a_daemon_set_that_a_label_splits_gets_the_size_for_its_node(tmp_path: Path) -> None:
+    split = targeting(pods.vpa({}))
+    split["spec"] |= {"scope": "size", "targetRef": {"kind": "DaemonSet", "name": "agent"}}
+    split["status"] = {
+        "groups": [
+            {"scopeValue": value, "containerRecommendations": [{"containerName": "main", "target": target}]}
+            for value, target in {"big": {"cpu": "2"}, "small": {"cpu": "1"}}.items()
+        ]
+    }
+    agent = DEPLOYMENT | {"kind": "DaemonSet", "metadata": {"name": "agent", "namespace": "n"}}
+    nodes = [
+        {"kind": "Node", "metadata": {"name": name, "labels": {"size": name}}}
+        for name in ("big", "small", "other")
+    ]
+    by = {"ownerReferences": [owner("DaemonSet", "agent")]}
+    agents = [
+        owned(pod(container("main", {"cpu": "100m"}), nodeName=name), f"agent-{name}", **by)
+        for name in ("small", "big", "other")
+    ]
+    small, big, other = run(tmp_path, *nodes, agent, split, *agents)
+    path = "/spec/containers/0/resources/requests/cpu"
+    for row, cpu in ((small, "1"), (big, "2")):
+        assert [one["value"] for one in row["patch"] if one["path"] == path] == [cpu]
+    assert other["reason"] == "NoRecommendation"
 
 
 def test_the_table_shows_each_change_or_the_reason(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
@@ -14,7 +14,7 @@ from rich.console import Console
 
 from vpa import settings
 from vpa.cli.app import TAKES_FLAGS, parse
-from vpa.cli.objects import Objects, read
+from vpa.cli.objects import Objects, Unreadable, read
 from vpa.cli.workloads import Workloads
 from vpa.flags import Table
 from vpa.matching import ADMISSION, takes_part
@@ -25,6 +25,7 @@ from vpa.objects.nodes import Node
 from vpa.objects.pods import Pod, PodStatus
 from vpa.reasons import Reason, Refusal
 from vpa.rules import Rules
+from vpa.scopes import NodeLabels, for_pod
 from vpa.sizes.boosts import ANNOTATION_PREFIX
 from vpa.sizes.limit_ranges import NO_RANGES, Ranges, ranges_by_namespace
 from vpa.sizes.nodes_fit import Rooms
@@ -33,6 +34,8 @@ from vpa.sizes.patches import UPDATES_ANNOTATION, Operation, Terms, admit
 from vpa.validation import review
 
 IN_PLACE_ANNOTATION: Final = "vpaInPlaceUpdated"
+
+VPA: Final = "VerticalPodAutoscaler"
 
 OURS: Final = frozenset({UPDATES_ANNOTATION, OBSERVED_ANNOTATION, IN_PLACE_ANNOTATION})
 """Annotations that a pod does not have yet when it is created."""
@@ -50,6 +53,18 @@ class Flags:
 
 
 TABLE = Table.of(Flags)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Around:
+    """What pods are seen in."""
+
+    workloads: Workloads
+    ranges: Mapping[str, Ranges]
+    cap_to: Rooms | None
+    nodes: NodeLabels
+    unreadable: Mapping[str, Unreadable]
+    """Namespace → a VPA there that cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +112,7 @@ def command(
         raise typer.BadParameter("use table or json", param_hint="-o")
     parsed = parse(TABLE, context)
     flags = parsed.fill(Flags)
-    found = read([*objects, *parsed.rest])
+    found = read([*objects, *parsed.rest], spared=(VPA,))
     for warning in refused_vpas(found, flags):
         print(f"vpa: {warning}", file=sys.stderr)
     rows = admissions(found, flags)
@@ -109,9 +124,12 @@ def command(
 
 
 def refused_vpas(objects: Objects, flags: Flags) -> list[str]:
-    """One sentence for each VPA that the webhook would not let in."""
-    found = []
-    for item in objects.of_kind("VerticalPodAutoscaler"):
+    """One sentence for each VPA that cannot be read, or that the webhook would not let in."""
+    found = [
+        f"VPA {one.namespace}/{one.name} is left out, it cannot be read: {one.problem}"
+        for one in objects.unreadable
+    ]
+    for item in objects.of_kind(VPA):
         verdict = review(item.data, rules=flags.rules, gates=flags.behaviour.feature_gates)
         if not verdict.allowed:
             texts = "; ".join(str(error) for error in verdict.errors)
@@ -121,15 +139,15 @@ def refused_vpas(objects: Objects, flags: Flags) -> list[str]:
 
 def admissions(objects: Objects, flags: Flags) -> list[Row]:
     """One row for each pod, in input order."""
-    workloads = Workloads(objects)
-    ranges = ranges_by_namespace(objects.of(LimitRange), rules=flags.rules)
-    nodes = objects.of(Node)
-    pods = objects.of(Pod)
-    cap_to = Rooms(nodes, pods) if nodes and flags.sizing.cap_to_node else None
-    return [
-        _admission(unborn(pod), workloads, ranges.get(pod.metadata.namespace, NO_RANGES), cap_to, flags)
-        for pod in pods
-    ]
+    nodes, pods = objects.of(Node), objects.of(Pod)
+    around = Around(
+        workloads=Workloads(objects),
+        ranges=ranges_by_namespace(objects.of(LimitRange), rules=flags.rules),
+        cap_to=Rooms(nodes, pods) if nodes and flags.sizing.cap_to_node else None,
+        nodes={node.metadata.name: node.metadata.labels or {} for node in nodes},
+        unreadable={one.namespace: one for one in reversed(objects.unreadable)},
+    )
+    return [_admission(pod, around, flags) for pod in pods]
 
 
 def unborn(pod: Pod) -> Pod:
@@ -148,12 +166,13 @@ def unborn(pod: Pod) -> Pod:
     return msgspec.structs.replace(pod, metadata=metadata, spec=spec, status=PodStatus())
 
 
-def _admission(pod: Pod, workloads: Workloads, ranges: Ranges, cap_to: Rooms | None, flags: Flags) -> Row:
+def _admission(existing: Pod, around: Around, flags: Flags) -> Row:
+    pod = unborn(existing)
     namespace = pod.metadata.namespace
     behaviour = flags.behaviour
     if not flags.selection.handles(namespace):
         return Row(pod, None, [], Refusal(Reason.NO_VPA, f"namespace {namespace} is left out by the flags"))
-    choice = workloads.choice(
+    choice = around.workloads.choice(
         pod,
         service=ADMISSION,
         rules=flags.rules,
@@ -161,8 +180,8 @@ def _admission(pod: Pod, workloads: Workloads, ranges: Ranges, cap_to: Rooms | N
         default_mode=behaviour.default_update_mode,
     )
     if choice is None:
-        return Row(pod, None, [], workloads.no_vpa(pod))
-    vpa = choice.vpa
+        return Row(pod, None, [], _no_vpa(pod, around))
+    vpa = for_pod(choice.vpa, existing, around.nodes)
     if not _takes_part(vpa, flags):
         return Row(pod, vpa.metadata.name, [], _idle(vpa, flags))
     terms = Terms(
@@ -171,8 +190,19 @@ def _admission(pod: Pod, workloads: Workloads, ranges: Ranges, cap_to: Rooms | N
         default_mode=behaviour.default_update_mode,
         most_boost=flags.boosting.max_allowed_cpu_boost,
     )
-    done = admit(pod, vpa, ranges, terms=terms, cap_to=cap_to)
+    ranges = around.ranges.get(namespace, NO_RANGES)
+    done = admit(pod, vpa, ranges, terms=terms, cap_to=around.cap_to)
     return Row(pod, vpa.metadata.name, done.patch, done.reason)
+
+
+def _no_vpa(pod: Pod, around: Around) -> Refusal:
+    """Why no VPA is the pod's; or could it be one that cannot be read?"""
+    refusal = around.workloads.no_vpa(pod)
+    unreadable = around.unreadable.get(pod.metadata.namespace)
+    if unreadable is None or refusal.reason is not Reason.NO_VPA:
+        return refusal
+    text = f"{refusal.message}; VPA {unreadable.name} is left out, it cannot be read: {unreadable.problem}"
+    return Refusal(Reason.INVALID_VPA, text)
 
 
 def _takes_part(vpa: VerticalPodAutoscaler, flags: Flags) -> bool:

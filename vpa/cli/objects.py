@@ -62,19 +62,30 @@ class Item:
     name: str
 
 
+@dataclass(frozen=True)
+class Unreadable:
+    """An object that is left out since its fields are not what they should be."""
+
+    kind: str
+    namespace: str
+    name: str
+    problem: str
+
+
 @dataclass
 class Objects:
     """All objects of one call, in input order."""
 
     items: list[Item] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
+    unreadable: list[Unreadable] = field(default_factory=list)
 
     def within(self, namespaces: Collection[str]) -> Objects:
         """Those in *namespaces*, and what is in none; all where no namespace is given."""
         if not namespaces:
             return self
         kept = [item for item in self.items if not item.namespace or item.namespace in namespaces]
-        return Objects(kept, self.ignored)
+        return Objects(kept, self.ignored, self.unreadable)
 
     def of(self, kind: type[T]) -> list[T]:
         """All objects of one struct type, in input order."""
@@ -85,12 +96,15 @@ class Objects:
         return [item for item in self.items if item.kind == kind]
 
 
-def read(paths: Iterable[str], *, stdin: Any = None) -> Objects:
-    """Read every file of *paths* (``-`` is standard input); an :class:`InputError` names file and object."""
+def read(paths: Iterable[str], *, stdin: Any = None, spared: Collection[str] = ()) -> Objects:
+    """Read every file of *paths* (``-`` is standard input); an :class:`InputError` names file and object.
+
+    Objects of the kinds *spared* that cannot be read are left out, and are in ``unreadable``.
+    """
     result = Objects()
     for path in paths:
         for data in _documents(path, stdin or sys.stdin):
-            add(result, data, path)
+            add(result, data, path, spared=spared)
     return result
 
 
@@ -116,7 +130,7 @@ def _documents(path: str, stdin: Any) -> Iterator[Any]:
         raise InputError(f"{path}{where}: is neither YAML nor JSON: {problem}") from error
 
 
-def add(result: Objects, data: Any, path: str) -> None:
+def add(result: Objects, data: Any, path: str, *, spared: Collection[str] = ()) -> None:
     """Add an object, or the objects of a list; *path* says in errors where it comes from."""
     if data is None:
         return  # an empty document between two separators
@@ -128,7 +142,7 @@ def add(result: Objects, data: Any, path: str) -> None:
         for entry in data.get("items") or ():
             if element and isinstance(entry, dict) and "kind" not in entry:
                 entry = {"apiVersion": data.get("apiVersion", ""), "kind": element, **entry}
-            add(result, entry, path)
+            add(result, entry, path, spared=spared)
         return
     struct = KINDS.get(kind)
     if struct is None:
@@ -144,6 +158,9 @@ def add(result: Objects, data: Any, path: str) -> None:
     try:
         decoded = _decoded(data, struct)
     except msgspec.ValidationError as error:
+        if kind in spared:
+            result.unreadable.append(Unreadable(kind, namespace, name, str(error)))
+            return
         raise InputError(f"{path}: {kind} {namespace}/{name}: {error}") from error
     if not name and not metadata.get("generateName"):
         raise InputError(f"{path}: a {kind} in namespace {namespace} has no name")
