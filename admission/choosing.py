@@ -107,6 +107,10 @@ class Chooser:
     async def _above(self, key: OwnerKey, uid: str) -> tuple[OwnerKey, ...]:
         """The same for a controller in between, which no VPA targets itself."""
         parent = self._lineage.owner(uid)
+        if parent is UNKNOWN and self._mirrors.latecomers.has(key.namespace, key.kind):
+            self._asked()
+            await self._mirrors.latecomers.read(key.namespace, key.kind)
+            parent = self._lineage.owner(uid)
         if parent is UNKNOWN:
             parent = await self._ask_for_owner(key, uid)
         if parent is None:

@@ -8,6 +8,7 @@ from typing import Final
 from vpa.cluster.resources import WELL_KNOWN
 from vpa.matching import TargetIndex, TargetKey, target_key
 from vpa.objects.autoscalers import VerticalPodAutoscaler
+from vpa.scopes import HOSTNAME, scope_label
 
 CHILDREN: Final = {"Deployment": "ReplicaSet", "CronJob": "Job"}
 """Controllers whose pods belong to a controller in between."""
@@ -29,6 +30,7 @@ class Index:
         self._vpas = TargetIndex()
         self._kinds: dict[str, Counter[str]] = {}
         self._custom: Counter[str] = Counter()
+        self._splitting = 0
 
     def __len__(self) -> int:
         return len(self._vpas)
@@ -46,6 +48,8 @@ class Index:
         key = target_key(vpa)
         if key is None:
             return
+        if scope_label(vpa) not in ("", HOSTNAME):
+            self._splitting += by
         kinds = self._kinds.setdefault(key.namespace, Counter())
         kinds[key.kind] += by
         if not kinds[key.kind]:
@@ -56,6 +60,11 @@ class Index:
             self._custom[key.namespace] += by
             if not self._custom[key.namespace]:
                 del self._custom[key.namespace]
+
+    @property
+    def needs_nodes(self) -> bool:
+        """Does a VPA split its target by a label that only the nodes themselves tell?"""
+        return self._splitting > 0
 
     def at(self, key: TargetKey) -> list[VerticalPodAutoscaler]:
         """The VPAs of one target, the oldest first."""

@@ -73,6 +73,12 @@ class Lineage:
             for old in list(islice(self._owners, len(self._owners) // 10)):
                 del self._owners[old]
 
+    def take(self, found: Any) -> None:
+        """Remember the owner of an `Owned`, if its namespace matters."""
+        metadata = found.metadata
+        if self._wanted(metadata.namespace):
+            self.put(metadata.uid, controller_of(metadata))
+
     def _interned(self, owner: OwnerKey) -> OwnerKey:
         """One key for all ReplicaSets of a Deployment."""
         found = self._keys.get(owner)
@@ -86,18 +92,12 @@ class Lineage:
         self, connection: Connection, resource: Resource, *, namespace: str = ""
     ) -> Reflector[Any, Any]:
         """A watch of one kind that feeds us and keeps nothing itself."""
-
-        def take(found: Any) -> None:
-            metadata = found.metadata
-            if self._wanted(metadata.namespace):
-                self.put(metadata.uid, controller_of(metadata))
-
         kind: Any = Owned
         return Reflector(
             connection,
             resource,
             kind=kind,
-            project=take,
+            project=self.take,
             namespace=namespace,
             metadata_only=True,
             page=PAGE,

@@ -12,16 +12,19 @@ import msgspec
 
 from admission import controllers
 from admission.index import Index
+from admission.latecomers import Latecomers
 from admission.lineage import Lineage
 from admission.nodes import Nodes
+from admission.scopes import NodesByName
 from vpa.cluster.connection import Connection
 from vpa.cluster.errors import CacheNotSyncedError
 from vpa.cluster.reflectors import Reflector
 from vpa.cluster.resources import LIMIT_RANGES, VERTICAL_AUTOSCALERS, WELL_KNOWN
 from vpa.cluster.workloads import Record
-from vpa.objects.autoscalers import Recommendation, VerticalPodAutoscaler
+from vpa.objects.autoscalers import GroupRecommendation, Recommendation, Status, VerticalPodAutoscaler
 from vpa.objects.limits import LimitRange
 from vpa.rules import Rules
+from vpa.scopes import NodeLabels
 from vpa.settings import Selection
 from vpa.sizes.limit_ranges import NO_RANGES, Ranges, ranges_of
 from vpa.sizes.nodes_fit import Rooms
@@ -51,10 +54,13 @@ class Mirrors:
         self._namespace = selection.vpa_object_namespace
         self.index = Index()
         self.lineage = Lineage(self.index.covers)
+        self.latecomers = Latecomers(connection, self.lineage)
         self.controllers: dict[str, Reflector[Any, Record]] = {}
         """Kind → the records of what VPAs target."""
         self.between: dict[str, Reflector[Any, Any]] = {}
         """Kind → what feeds the lineage."""
+        self.nodes_by_name: NodesByName | None = None
+        """Present once a VPA splits its target by a label of nodes."""
         self.nodes = Nodes(connection) if cap_to_node else None
         self.vpas = Reflector[VerticalPodAutoscaler, VerticalPodAutoscaler](
             connection,
@@ -64,8 +70,7 @@ class Mirrors:
             namespace=self._namespace,
         )
         self.ranges = RangesByNamespace(connection, namespace=self._namespace, rules=rules)
-        self.vpas.subscribe(self.index.changed)
-        self.vpas.subscribe(self._kinds_may_change)
+        self.vpas.subscribe(self._vpa_changed)
         self._group: asyncio.TaskGroup | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -83,6 +88,11 @@ class Mirrors:
     def ranges_of(self, namespace: str) -> Ranges:
         """The bounds of all LimitRanges of *namespace*."""
         return self.ranges.of(namespace)
+
+    async def labels_of(self, node: str, *, patience: float) -> NodeLabels:
+        """The labels of *node* under its name, if a VPA splits by one and they can be had in time."""
+        nodes = self.nodes_by_name
+        return {} if nodes is None else await nodes.labels_of(node, patience=patience)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -108,10 +118,13 @@ class Mirrors:
         await self._wait_for(self.ranges.mirror)
         if self.nodes is not None:
             await self.nodes.ready.wait()
-        self._kinds_may_change(None, None)
+        self._start_needed()
+        mirrors: list[Reflector[Any, Any]] = [*self.controllers.values(), *self.between.values()]
+        if self.nodes_by_name is not None:
+            mirrors.append(self.nodes_by_name.mirror)
         try:
             async with asyncio.timeout(OWNERS_TIMEOUT):
-                for mirror in [*self.controllers.values(), *self.between.values()]:
+                for mirror in mirrors:
                     await mirror.wait_synced(OWNERS_TIMEOUT)
         except (TimeoutError, CacheNotSyncedError):
             log.info("Not all owners are known yet; until they are, those of new pods are asked for")
@@ -126,7 +139,7 @@ class Mirrors:
     async def _follow_owners(self) -> None:
         """What is kept of owners is decided by the VPAs, so all of these come first."""
         await self._wait_for(self.vpas)
-        self._kinds_may_change(None, None)
+        self._start_needed()
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         if self._group is None:
@@ -141,16 +154,29 @@ class Mirrors:
         metadata = msgspec.structs.replace(vpa.metadata, annotations=None, labels=None)
         status = vpa.status
         if status is not None:
-            recommendation = status.recommendation
-            if recommendation is not None and self._rules.spare_unmanaged_containers:
-                recommendation = _targets_alone(recommendation)
-            status = msgspec.structs.replace(status, recommendation=recommendation, conditions=None)
+            if self._rules.spare_unmanaged_containers:
+                status = _targets_alone(status)
+            status = msgspec.structs.replace(status, conditions=None)
         return msgspec.structs.replace(vpa, metadata=metadata, status=status)
 
-    def _kinds_may_change(self, old: Any, new: Any) -> None:
-        """Start copies of the kinds that are needed now; those that are not any more cost little."""
+    def _vpa_changed(self, old: VerticalPodAutoscaler | None, new: VerticalPodAutoscaler | None) -> None:
+        vpa = new or old
+        if vpa is None:
+            return
+        namespace = vpa.metadata.namespace
+        was_covered = self.index.covers(namespace)
+        self.index.changed(old, new)
+        if self.index.covers(namespace) and not was_covered:
+            self.latecomers.add(namespace, self.between)
+        self._start_needed()
+
+    def _start_needed(self) -> None:
+        """Start copies of what is needed now; those that are not needed any more cost little."""
         if self._group is None or not self.vpas.synced:
             return
+        if self.index.needs_nodes and self.nodes_by_name is None:
+            self.nodes_by_name = NodesByName(self._connection)
+            self._start(self.nodes_by_name.mirror.run(), "reflector nodes (labels)")
         targeted, between = self.index.kinds()
         for kind in sorted(targeted - self.controllers.keys()):
             self.controllers[kind] = controllers.reflector(
@@ -205,13 +231,19 @@ class RangesByNamespace:
         return found
 
 
-def _targets_alone(recommendation: Recommendation) -> Recommendation:
+def _targets_alone(status: Status) -> Status:
     """Without the bounds, which say nothing about new pods."""
-    entries = recommendation.container_recommendations
+    groups, recommendation = status.groups, status.recommendation
+    if recommendation is not None:
+        recommendation = msgspec.structs.replace(recommendation, **_lean_entries(recommendation))
+    if groups is not None:
+        groups = [msgspec.structs.replace(group, **_lean_entries(group)) for group in groups]
+    return msgspec.structs.replace(status, recommendation=recommendation, groups=groups)
+
+
+def _lean_entries(found: Recommendation | GroupRecommendation) -> dict[str, Any]:
+    entries = found.container_recommendations
     if entries is None:
-        return recommendation
-    lean = [
-        msgspec.structs.replace(entry, lower_bound=None, upper_bound=None, uncapped_target=None)
-        for entry in entries
-    ]
-    return msgspec.structs.replace(recommendation, container_recommendations=lean)
+        return {}
+    bare: dict[str, Any] = {"lower_bound": None, "upper_bound": None, "uncapped_target": None}
+    return {"container_recommendations": [msgspec.structs.replace(entry, **bare) for entry in entries]}

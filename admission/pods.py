@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -16,6 +17,7 @@ from vpa.objects.autoscalers import VerticalPodAutoscaler
 from vpa.objects.meta import ResourceList, decoder, encoder
 from vpa.objects.pods import Pod
 from vpa.reasons import Reason, Refusal
+from vpa.scopes import HOSTNAME, NodeLabels, for_pod, node_of, scope_label
 from vpa.sizes.limit_ranges import Ranges
 from vpa.sizes.nodes_fit import Rooms
 from vpa.sizes.patches import Terms, admit
@@ -54,6 +56,8 @@ class Surroundings(Protocol):
 
     def ranges_of(self, namespace: str) -> Ranges: ...
 
+    async def labels_of(self, node: str, *, patience: float) -> NodeLabels: ...
+
 
 class Choosing(Protocol):
     """Who says which VPA a pod follows; `admission.choosing.Chooser` does."""
@@ -72,6 +76,7 @@ class Pods:
 
     async def review(self, request: Request, *, patience: float) -> Outcome:
         """Judge the pod of *request*, within *patience* seconds."""
+        began = time.monotonic()
         if request.resource.version != VERSION:
             return _unreadable(f"pods of version {request.resource.version} are not understood")
         if request.operation not in (CREATE, "") or request.sub_resource:
@@ -91,17 +96,30 @@ class Pods:
             refusal = choice.refusal
             doubt = refusal is not None and refusal.reason in DOUBTS
             return Outcome(ERROR if doubt else SKIPPED, refusal=refusal)
+        vpa, split = choice.vpa, bool(scope_label(choice.vpa))
+        if split:
+            left = max(0.0, patience - (time.monotonic() - began))
+            vpa = await self._for_node(vpa, pod, patience=left)
         if self._terms.rules.boosts_do_no_harm:
             pod = before_boost(pod)
-        done = self._admit(pod, choice.vpa, self._surroundings.ranges_of(namespace))
+        done = self._admit(pod, vpa, self._surroundings.ranges_of(namespace), alike=not split)
         if log.isEnabledFor(logs.V2):
-            _tell(pod, namespace, choice.vpa.metadata.name, done.reason)
+            _tell(pod, namespace, vpa.metadata.name, done.reason)
         return Outcome(APPLIED if done.patch else SKIPPED, Answer(patch=done.patch), done.reason)
 
-    def _admit(self, pod: Pod, vpa: VerticalPodAutoscaler, ranges: Ranges) -> Admitted:
-        """The decision, from memory if it was made before and depends on no nodes."""
+    async def _for_node(
+        self, vpa: VerticalPodAutoscaler, pod: Pod, *, patience: float
+    ) -> VerticalPodAutoscaler:
+        """What a VPA that splits its DaemonSet recommends for the node that the pod is made for."""
+        node = node_of(pod)
+        known = scope_label(vpa) == HOSTNAME or not node
+        labels = {} if known else await self._surroundings.labels_of(node, patience=patience)
+        return for_pod(vpa, pod, labels)
+
+    def _admit(self, pod: Pod, vpa: VerticalPodAutoscaler, ranges: Ranges, *, alike: bool) -> Admitted:
+        """The decision, from memory if it was made before and, as for *alike* pods, depends on no nodes."""
         rooms = self._surroundings.rooms
-        key = self._memo.key(pod, vpa) if rooms is None else None
+        key = self._memo.key(pod, vpa) if alike and rooms is None else None
         known = self._memo.get(key, vpa, ranges) if key is not None else None
         if known is not None:
             return known

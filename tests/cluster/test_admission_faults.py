@@ -80,6 +80,34 @@ def test_a_pod_that_comes_before_the_news_of_its_replica_set_is_sized(
         assert proxy.count(path=f"/apis/apps/v1/namespaces/{scene.namespace}/replicasets/*") == 1
 
 
+def test_the_owners_in_a_namespace_that_gets_its_first_vpa_are_read_at_once(
+    cluster: Cluster, namespace: str, account: ServiceAccount
+) -> None:
+    scene, elsewhere = Scene(cluster, namespace), Scene(cluster, f"{namespace}-before")
+    cluster.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": elsewhere.namespace}})
+    elsewhere.vpa("early")  # from here on ReplicaSets are watched
+    names = [f"web-{number}" for number in range(12)]
+    for name in names:
+        scene.create(workload("Deployment", name, [container("app", SMALL)], replicas=0))
+    for _ in attempts(30, "their ReplicaSets"):
+        if len(cluster.api.list("ReplicaSet", namespace)) == len(names):
+            break
+    sets = f"/apis/apps/v1/namespaces/{namespace}/replicasets"
+    with (
+        cluster.fault_proxy() as proxy,
+        Webhook(cluster=cluster, account=account, name="late", server=proxy.url) as webhook,
+    ):
+        for name in names:
+            scene.vpa(name, recommendation("app", "250m", "200Mi"))
+        for name in names:
+            cluster.api.patch("Deployment", name, namespace, body={"spec": {"replicas": 2}})
+        for name in names:
+            assert [requests(pod) for pod in scene.pods(name, 2)] == [TARGET] * 2
+        assert webhook.figure(ASKED) >= 1
+        assert proxy.count(path=sets) == 1
+        assert proxy.count(path=f"{sets}/*") == 0
+
+
 def test_no_pod_waits_for_an_api_server_that_does_not_tell_its_owner(
     scene: Scene, account: ServiceAccount
 ) -> None:

@@ -263,6 +263,26 @@ def test_pod_level_resources_are_kept_valid(scene: Scene) -> None:
     assert requests(pod) == resources("500m", "300Mi")
 
 
+def test_a_label_of_nodes_splits_the_pods_of_a_daemon_set(scene: Scene) -> None:
+    nodes = sorted(node["metadata"]["name"] for node in scene.cluster.api.list("Node"))
+    label = f"size-{scene.namespace}"
+    scene.vpa("agent", target="DaemonSet", scope=label)
+    groups = {
+        "big": recommendation("app", "800m", "800Mi"),
+        "small": recommendation("app", "200m", "200Mi"),
+        "__absent__": recommendation("app", "400m", "400Mi"),
+    }
+    status = {"groups": [{"scopeValue": name, "containerRecommendations": [groups[name]]} for name in groups]}
+    scene.cluster.api.patch(
+        "VerticalPodAutoscaler", "agent", scene.namespace, body={"status": status}, subresource="status"
+    )
+    for node, size in zip(nodes, ("big", "small"), strict=False):
+        scene.cluster.api.patch("Node", node, body={"metadata": {"labels": {label: size}}})
+    pods = scene.run("DaemonSet", "agent", app())
+    sizes = {pod["spec"]["nodeName"]: requests(pod)["cpu"] for pod in pods}
+    assert sizes == dict(zip(nodes, ("800m", "200m", "400m"), strict=True))
+
+
 def test_what_vpa_admit_says_is_what_the_live_webhook_does(scene: Scene) -> None:
     policy = {"containerName": "*", "maxAllowed": resources("300m")}
     scene.limit_range(

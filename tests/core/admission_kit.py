@@ -19,6 +19,7 @@ from vpa.gates import FeatureGates
 from vpa.objects.pods import Pod
 from vpa.reasons import Reason, Refusal
 from vpa.rules import Rules
+from vpa.scopes import NodeLabels
 from vpa.sizes.limit_ranges import Ranges
 from vpa.sizes.nodes_fit import Rooms
 from vpa.sizes.patches import Terms
@@ -55,6 +56,8 @@ class Bench:
     gates: FeatureGates = field(default_factory=FeatureGates)
     synced: bool = True
     rooms: Rooms | None = None
+    labels: NodeLabels = field(default_factory=dict)
+    """Node → its labels."""
     bug: Exception | None = None
     """What the choice of a VPA raises."""
 
@@ -73,6 +76,9 @@ class Bench:
 
     def ranges_of(self, namespace: str) -> Ranges:
         return the_ranges(*self.limit_ranges, rules=self.rules)
+
+    async def labels_of(self, node: str, *, patience: float) -> NodeLabels:
+        return self.labels
 
     async def choose(self, pod: Pod, namespace: str, *, patience: float) -> Choice:
         if self.bug is not None:

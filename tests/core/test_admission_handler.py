@@ -277,7 +277,7 @@ async def test_objects_of_any_shape_get_an_answer(obj: Any, old: Any, resource: 
 @given(st.integers(0, 2**32), st.integers(1, 6))
 async def test_damaged_reviews_get_an_answer_and_pods_are_let_in(seed: int, damages: int) -> None:
     chance = random.Random(seed)
-    body = review(PODS, a_pod())
+    body = copy.deepcopy(review(PODS, a_pod()))
     for _ in range(damages):
         _damage(body["request"], chance)
     bench = Bench(vpa(TARGET))
@@ -303,6 +303,36 @@ def _damage(data: Any, chance: random.Random) -> None:
             continue
         data[key] = chance.choice([None, "", "x", -1, 1.5, True, [], {}, [None], {"a": None}, 10**30])
         return
+
+
+def an_agent(node: str) -> Data:
+    """A pod as the DaemonSet controller creates it, for one node."""
+    fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
+    terms = {"nodeSelectorTerms": [{"matchFields": fields}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    return pod(container("app", SMALL), affinity=affinity)
+
+
+async def test_a_pod_of_a_daemon_set_that_a_label_splits_gets_what_is_recommended_for_its_node() -> None:
+    groups = {"big": {"cpu": "2"}, "small": {"cpu": "1"}}
+    autoscaler = vpa(
+        {}, scope="size", targetRef={"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent"}
+    )
+    autoscaler["status"] = {
+        "groups": [
+            {"scopeValue": value, "containerRecommendations": [{"containerName": "app", "target": target}]}
+            for value, target in groups.items()
+        ]
+    }
+    labels = {"one": {"size": "small"}, "two": {"size": "big"}, "three": {}}
+    bench = Bench(autoscaler, labels=labels)
+    sizes = {}
+    for node in (*labels, "unknown"):
+        patch = patch_of(await bench.ask(review(PODS, an_agent(node))))
+        changed = jsonpatch.apply_patch(an_agent(node), patch)
+        sizes[node] = changed["spec"]["containers"][0]["resources"]["requests"]["cpu"]
+    assert sizes == {"one": "1", "two": "2", "three": "100m", "unknown": "100m"}
+    assert bench.own.unchanged.value(reason="NoRecommendation") == 2
 
 
 async def test_replicas_share_a_decision_and_pods_that_differ_do_not() -> None:

@@ -1,0 +1,44 @@
+"""Labels of nodes, for DaemonSets that a VPA splits by one: a new pod of theirs names its node already."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from vpa.cluster import reads
+from vpa.cluster.connection import Connection
+from vpa.cluster.errors import ClusterError
+from vpa.cluster.reflectors import Reflector
+from vpa.cluster.resources import NODES
+from vpa.objects.meta import PartialObject
+from vpa.scopes import NodeLabels
+
+log = logging.getLogger(__name__)
+
+
+class NodesByName:
+    """A copy of all nodes' labels; a node that is too new for it is asked for."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.mirror = Reflector[Any, dict[str, str]](
+            connection,
+            NODES,
+            kind=PartialObject,
+            project=lambda node: node.metadata.labels or {},
+            metadata_only=True,
+        )
+
+    async def labels_of(self, node: str, *, patience: float) -> NodeLabels:
+        """The labels of *node* under its name; nothing if they cannot be had within *patience* seconds."""
+        known = self.mirror.get(("", node))
+        if known is not None:
+            return {node: known}
+        try:
+            async with asyncio.timeout(patience):
+                found = await reads.get(self._connection, NODES, node, kind=PartialObject, metadata_only=True)
+        except (ClusterError, TimeoutError) as error:
+            log.warning("The labels of node %s are not known: %s", node, str(error) or "no answer in time")
+            return {}
+        return {node: found.metadata.labels or {}}
