@@ -21,14 +21,14 @@ MIB = 2**20
 def web(cluster: Cluster, namespace: str) -> str:
     """A namespace with two running pods of the Deployment `web`."""
     cluster.kubectl("create", "deployment", "web", "--image=web:1", "--replicas=2", "-n", namespace)
-    cluster.kubectl("wait", "--for=condition=Available", "deployment/web", "-n", namespace)
+    cluster.kubectl("wait", "--for=condition=Available", "--timeout=120s", "deployment/web", "-n", namespace)
     return namespace
 
 
 def pod_metrics(cluster: Cluster, namespace: str, expected: int) -> list[Json]:
     """What the API shows, as soon as it has seen the *expected* number of pods."""
     path = f"/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods"
-    for _ in attempts(10, f"metrics of {expected} pods"):
+    for _ in attempts(60, f"metrics of {expected} pods"):
         items: list[Json] = cluster.api.request("GET", path)["items"]
         if len(items) == expected:
             return items
