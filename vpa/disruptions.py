@@ -26,8 +26,9 @@ from vpa.updates.breakers import Finding
 from vpa.updates.budgets import group_of
 from vpa.updates.candidates import Action, Candidate, Judge, describe
 from vpa.updates.passes import Managed, Tally, VpaPass
+from vpa.updates.permissions import restarted
 from vpa.updates.priorities import Priority
-from vpa.updates.resize_patches import ResizePatch
+from vpa.updates.resize_patches import ResizePatch, changes
 from vpa.updates.surroundings import Memory, Options, Surroundings
 
 __all__ = [
@@ -233,12 +234,20 @@ def _acting(candidate: Candidate, one: VpaPass) -> Decision:
         vpa=one.managed.vpa,
         action=candidate.way,
         reason=reason,
-        message=message,
+        message=message + _restarting(candidate),
         priority=candidate.priority if candidate.priority.applies else None,
         patch=candidate.patch if candidate.way is Action.RESIZE else None,
         candidate=candidate,
         vpa_pass=one,
     )
+
+
+def _restarting(candidate: Candidate) -> str:
+    """What a resize interrupts, as the end of a message."""
+    if candidate.way is not Action.RESIZE or candidate.patch is None:
+        return ""
+    names = restarted(candidate.pod, changes(candidate.pod, candidate.patch.wanted))
+    return f"; by resizePolicy this restarts {', '.join(names)}" if names else ""
 
 
 def _idle(

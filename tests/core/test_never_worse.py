@@ -190,7 +190,13 @@ def test_a_resize_that_restarts_the_only_replica_is_no_harmless_one() -> None:
     pod = make_pod("p", containers=[container])
     assert only(make_plan(make_vpa("InPlaceOrRecreate"), [pod])).reason is Reason.TOO_FEW_REPLICAS
     cpu_only = make_vpa("InPlaceOrRecreate", target={"cpu": "200m"})
-    assert only(make_plan(cpu_only, [pod])).action is Action.RESIZE, "CPU restarts nothing"
+    alone = only(make_plan(cpu_only, [pod]))
+    assert alone.action is Action.RESIZE, "CPU restarts nothing"
+    assert "restarts" not in alone.message
+    two = [make_pod(name, containers=[container]) for name in ("p", "q")]
+    decisions = make_plan(make_vpa("InPlaceOrRecreate"), two).acted
+    assert [each.action for each in decisions] == [Action.RESIZE]
+    assert decisions[0].message.endswith("; by resizePolicy this restarts main")
 
 
 def test_an_eviction_requirement_does_not_forbid_a_resize() -> None:

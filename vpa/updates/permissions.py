@@ -210,12 +210,20 @@ def restarts(pod: Pod, changes: Collection[tuple[str, str]] | None = None) -> bo
 
     *changes* limits the question to those (container, resource) pairs; None: to any of any container.
     """
-    return any(
-        policy.restart_policy == "RestartContainer"
-        and (changes is None or (container.name, policy.resource_name) in changes)
+    return bool(restarted(pod, changes))
+
+
+def restarted(pod: Pod, changes: Collection[tuple[str, str]] | None = None) -> list[str]:
+    """The names of the containers that a resize would restart; *changes* as in `restarts`."""
+    return [
+        container.name
         for container in pod.spec.containers or ()
-        for policy in container.resize_policy or ()
-    )
+        if any(
+            policy.restart_policy == "RestartContainer"
+            and (changes is None or (container.name, policy.resource_name) in changes)
+            for policy in container.resize_policy or ()
+        )
+    ]
 
 
 def _deferred(reason: Reason, message: str) -> Verdict:
