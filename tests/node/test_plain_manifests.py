@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster import sources
-from tests.node.installation import COMPONENTS, SYSTEM, wait_for_deployment
+from tests.node.installation import COMPONENTS, SYSTEM
+from tests.node.plain import CONFIGURATION, SECRET, Plain, secret
 from tests.node.workloads import Namespace, container, pod_spec
-from tests.testbed.api import ApiError, Json
-from tests.testbed.certificates import Authority
+from tests.testbed.api import ApiError
 from tests.testbed.cluster import Cluster
 from tests.testbed.processes import attempts
 from tests.testbed.realnodes import metrics_server, project_image
 from tests.testbed.realnodes.boxes import Size
 from tests.testbed.realnodes.nodes import RealNodes
-
-MANIFESTS = (
-    "vpa-rbac",
-    *(f"{component}-deployment" for component in COMPONENTS),
-    "admission-controller-service",
-)
-CONFIGURATION = "vpa-webhook-config"
-SECRET = "vpa-tls-certs"
 
 
 @pytest.fixture(scope="module")
@@ -38,28 +28,8 @@ def plain(node: RealNodes) -> Iterator[Cluster]:
     """A cluster with what upstream's script would apply."""
     with Cluster(nodes=[node]) as cluster:
         metrics_server.wait(cluster)
-        cluster.api.create(secret(cluster, "first"))
-        for name in MANIFESTS:
-            text = sources.upstream("deploy", f"{name}.yaml").read_text()
-            for component in COMPONENTS:
-                text = text.replace(
-                    f"registry.k8s.io/autoscaling/vpa-{component}:1.8.1", project_image.name(component)
-                )
-            assert "registry.k8s.io" not in text
-            cluster.kubectl("apply", "-f", "-", stdin=text)
-        for component in COMPONENTS:
-            wait_for_deployment(cluster, f"vpa-{component}", SYSTEM)
+        Plain(cluster).install()
         yield cluster
-
-
-def secret(cluster: Cluster, which: str) -> Json:
-    """The Secret as upstream's script makes it, of an authority of its own."""
-    authority = Authority(cluster.folder / f"webhook-{which}")
-    server = authority.issue("vpa-webhook", names=("vpa-webhook.kube-system.svc",))
-    files = {"caCert.pem": authority.certificate, "serverCert.pem": server.chain, "serverKey.pem": server.key}
-    data = {name: base64.b64encode(path.read_bytes()).decode() for name, path in files.items()}
-    meta = {"name": SECRET, "namespace": SYSTEM}
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "data": data}
 
 
 def logs(cluster: Cluster, component: str) -> str:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from tests.node import usage
 from tests.node.figures import Figures
+from tests.node.installation import SYSTEM, Chart
 from tests.node.workloads import MI, Namespace, condition, container, is_ready, pod_spec, restarts
+from tests.testbed import ports
 from tests.testbed.api import Json
+from tests.testbed.cluster import Cluster
 from tests.testbed.processes import attempts
 
 pytestmark = pytest.mark.usefixtures("chart")
@@ -109,6 +114,36 @@ def test_what_a_node_can_never_hold_is_known_beforehand(namespace: Namespace) ->
     assert namespace.pod("giant")["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "100m"
 
 
+def test_what_the_server_refuses_as_too_large_is_understood_and_not_asked_for_again(
+    chart: Chart, real: Cluster, namespace: Namespace
+) -> None:
+    """An updater that does not look at nodes beforehand, in place of the chart's."""
+    account = real.service_account(SYSTEM, f"{chart.deployment('updater')}")
+    command: list[str | Path] = [
+        *(sys.executable, "-m", "updater", f"--kubeconfig={account.kubeconfig}"),
+        *("--foresee-node-fit=false", "--foresee-resize-refusals=false", "--min-replicas=1"),
+        *("--feature-gates=InPlace=true", f"--updater-interval={UPDATER_SECONDS}s"),
+        f"--vpa-object-namespace={namespace.name}",
+        f"--address=127.0.0.1:{ports.free()}",
+    ]
+    scale = ["scale", f"deployment/{chart.deployment('updater')}", "-n", SYSTEM]
+    real.kubectl(*scale, "--replicas=0")
+    try:
+        namespace.deployment("giant", pod_spec(container(requests={"cpu": "100m"}), node="node-1"))
+        namespace.vpa("giant", mode="InPlace")
+        namespace.recommend("giant", {"app": {"cpu": "64"}})
+        with real.spawn("updater", command) as updater:
+            message = namespace.blocked("giant", "ResizeInfeasible")
+            time.sleep(3 * UPDATER_SECONDS)
+            refusals = [line for line in updater.logs().splitlines() if "A pod was not resized" in line]
+    finally:
+        real.kubectl(*scale, "--replicas=2")
+        chart.wait()
+    assert "64" in message
+    assert len(refusals) == 1
+    assert namespace.pod("giant")["metadata"]["generation"] == 1
+
+
 @pytest.mark.brief
 def test_a_resize_that_would_change_the_qos_class_is_foreseen(namespace: Namespace) -> None:
     namespace.deployment("effortless", pod_spec(container()))
@@ -118,7 +153,9 @@ def test_a_resize_that_would_change_the_qos_class_is_foreseen(namespace: Namespa
 
 
 @pytest.mark.brief
-def test_a_container_that_asks_for_it_is_restarted_by_a_resize(namespace: Namespace) -> None:
+def test_a_container_that_asks_for_it_is_restarted_by_a_resize_which_is_said(
+    chart: Chart, namespace: Namespace
+) -> None:
     policy = [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]
     app = container(requests={"cpu": "50m", "memory": "64Mi"}, limits={"memory": "64Mi"}, resizePolicy=policy)
     namespace.deployment("old", pod_spec(app, node="node-1"))
@@ -130,6 +167,8 @@ def test_a_container_that_asks_for_it_is_restarted_by_a_resize(namespace: Namesp
     assert after["metadata"]["uid"] == first["metadata"]["uid"]
     assert restarts(after) == 1
     assert namespace.cgroup(after).memory_limit == 96 * MI
+    said = [line for line in chart.logs("updater").splitlines() if first["metadata"]["name"] in line]
+    assert any("by resizePolicy this restarts app" in line for line in said), said
 
 
 def test_a_deferred_resize_is_made_when_there_is_room(namespace: Namespace) -> None:

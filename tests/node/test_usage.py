@@ -9,7 +9,10 @@ import pytest
 from tests.node import usage
 from tests.node.figures import Figures
 from tests.node.workloads import MI, Namespace, container, millicores, pod_spec
+from tests.testbed.cluster import Cluster
 from tests.testbed.processes import attempts
+from tests.testbed.realnodes.nodes import RealNodes
+from tests.testbed.realnodes.scraping import Scraper
 from vpa.quantities import Quantity
 
 pytestmark = pytest.mark.usefixtures("chart")
@@ -20,7 +23,16 @@ OWN_MIB = 4
 
 
 @pytest.mark.brief
-def test_metrics_server_and_cadvisor_agree_with_the_work_asked_for(namespace: Namespace) -> None:
+@pytest.fixture(scope="module")
+def prometheus(real: Cluster, nodes: RealNodes) -> Scraper:
+    """One that scrapes cAdvisor every 5 seconds, as long as the cluster runs."""
+    return Scraper(real, nodes)
+
+
+@pytest.mark.builds("prometheus")
+def test_metrics_server_cadvisor_and_prometheus_agree_with_the_work_asked_for(
+    namespace: Namespace, prometheus: Scraper, figures: Figures
+) -> None:
     namespace.deployment("busy", pod_spec(container(milli=MILLI, mib=MIB), node="node-1"))
     pod = namespace.pod("busy")
     for _ in attempts(90, "metrics-server to know it", pause=1):
@@ -36,6 +48,17 @@ def test_metrics_server_and_cadvisor_agree_with_the_work_asked_for(namespace: Na
     assert found.cpu == pytest.approx(rate, rel=0.15)
     assert found.memory == pytest.approx((MIB + OWN_MIB) * MI, rel=0.05)
     assert usage.memory_from_cadvisor(namespace, pod) == pytest.approx(found.memory, rel=0.05)
+    labels = f'namespace="{namespace.name}",pod="{pod["metadata"]["name"]}",container="app"'
+    scraped = prometheus.value(f"rate(container_cpu_usage_seconds_total{{{labels}}}[20s])")
+    held = prometheus.value(f"container_memory_working_set_bytes{{{labels}}}")
+    assert scraped is not None
+    assert held is not None
+    assert scraped == pytest.approx(rate, rel=0.15)
+    assert held == pytest.approx(found.memory, rel=0.05)
+    figures("asked for", f"{MILLI}m and {MIB} + {OWN_MIB} MiB")
+    figures("metrics-server", f"{found.cpu * 1000:.0f}m and {found.memory / MI:.0f} MiB")
+    figures("cAdvisor", f"{rate * 1000:.0f}m")
+    figures("Prometheus", f"{scraped * 1000:.0f}m and {held / MI:.0f} MiB")
 
 
 def test_recommendations_follow_the_true_use(namespace: Namespace, figures: Figures) -> None:
@@ -54,3 +77,7 @@ def test_recommendations_follow_the_true_use(namespace: Namespace, figures: Figu
         if cpu == pytest.approx(MILLI, rel=0.1) and memory == pytest.approx((MIB + OWN_MIB) * MI, rel=0.1):
             break
     figures("seconds", round(time.monotonic() - start))
+    figures(
+        "target without the margin",
+        f"{cpu:.0f}m and {memory / MI:.0f} MiB of {MILLI}m and {MIB + OWN_MIB} MiB",
+    )

@@ -109,11 +109,11 @@ def basic() -> Path:
     target = folders.cache() / "images" / f"{key}.tar"
     with locks.held(target.with_suffix(".lock")):
         if not target.exists():
-            archive(target, [_single(PAUSE, programs["pause"]), _single(WORK, programs["work"])])
+            archive(target, [single(PAUSE, programs["pause"]), single(WORK, programs["work"])])
     return target
 
 
-def _single(name: str, program: Path) -> Image:
+def single(name: str, program: Path) -> Image:
     """An image of one static program."""
     folder = folders.cache() / "images"
     entries = [*system(), Entry(program.name, program, mode=0o755)]
