@@ -82,6 +82,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
 async def _connect(settings: Settings) -> Connection:
     return await Connection.open(
         kubeconfig=settings.connection.kubeconfig,
+        servers=settings.connection.servers,
         qps=settings.connection.kube_api_qps,
         burst=settings.connection.kube_api_burst,
         user_agent=COMPONENT,

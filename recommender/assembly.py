@@ -99,6 +99,7 @@ async def open_connection(settings: Settings, *, limited: bool = True) -> Connec
     """A connection to the API server; not *limited* at the end, when all must be written at once."""
     return await Connection.open(
         kubeconfig=settings.connection.kubeconfig,
+        servers=settings.connection.servers,
         qps=settings.connection.kube_api_qps if limited else 0.0,
         burst=settings.connection.kube_api_burst,
         user_agent=COMPONENT,

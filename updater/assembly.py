@@ -83,6 +83,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
             connection = await stack.enter_async_context(
                 await Connection.open(
                     kubeconfig=settings.connection.kubeconfig,
+                    servers=settings.connection.servers,
                     qps=settings.connection.kube_api_qps,
                     burst=settings.connection.kube_api_burst,
                     user_agent=COMPONENT,

@@ -29,6 +29,16 @@ class Connection(Group):
     kubeconfig: str = flag("", "Path of a kubeconfig; empty: the pod's own service account.")
     kube_api_qps: float = flag(50.0, "Most API requests a second, on average; 0 or less: no limit.")
     kube_api_burst: float = flag(100.0, "Most API requests at once.")
+    kube_api_servers: str = flag(
+        "",
+        "Comma-separated URLs of several API servers, in the order of preference: when one does not answer, "
+        "the next is asked. Empty: the one that the kubeconfig or the pod's environment names.",
+    )
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Those URLs."""
+        return tuple(url for each in self.kube_api_servers.split(",") if (url := each.strip()))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -169,7 +169,15 @@ OURS = {
         "checkpoints",
         "cap-to-node",
     }
-    | {"usage-source", "history-cpu-rule", "history-preset", "log-format", "authenticate-metrics"},
+    | {
+        "usage-source",
+        "history-cpu-rule",
+        "history-preset",
+        "log-format",
+        "authenticate-metrics",
+        "kube-api-servers",
+        "kube-api-servers",
+    },
     "updater": {
         "compatibility",
         "default-update-mode",
@@ -177,6 +185,7 @@ OURS = {
         "cap-to-node",
         "log-format",
         "authenticate-metrics",
+        "kube-api-servers",
     },
     "admission": {
         "compatibility",
@@ -187,6 +196,7 @@ OURS = {
         "webhook-configuration",
         "log-format",
         "authenticate-metrics",
+        "kube-api-servers",
     },
 }
 
