@@ -33,6 +33,7 @@ from vpa.cluster.events import WARNING, Recorder, Reference
 from vpa.cluster.leases import Election, LeadershipLostError
 from vpa.cluster.owners import Owners
 from vpa.cluster.resources import VERTICAL_AUTOSCALERS
+from vpa.cluster.reviews import Reviews
 from vpa.cluster.scales import Scales
 from vpa.cluster.targets import Targets
 from vpa.cluster.workloads import Workloads
@@ -78,14 +79,15 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     health = Health(Duration(MISSED_TICKS * settings.loop.recommender_interval))
     try:
         async with contextlib.AsyncExitStack() as stack:
+            connection = await stack.enter_async_context(await open_connection(settings))
             served = serving(
                 address=settings.serving.address,
                 registry=registry,
                 health=health,
                 profile=settings.serving.profiling,
+                guard=Reviews(connection) if settings.serving.authenticate_metrics else None,
             )
             await stack.enter_async_context(served)
-            connection = await stack.enter_async_context(await open_connection(settings))
             await _until(stop, _lead(settings, connection, stop, metrics, health))
     except (AddressError, AccessError) as error:
         raise FatalError(str(error)) from error

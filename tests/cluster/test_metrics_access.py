@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+import urllib.error
+import urllib.request
 from http import HTTPStatus
 
 import aiohttp
 import pytest
 from prometheus_client.registry import CollectorRegistry
 
+from tests.testbed import ports
 from tests.testbed.accounts import ServiceAccount
 from tests.testbed.cluster import Cluster
+from tests.testbed.processes import attempts
 from vpa.cluster.connection import Connection
 from vpa.cluster.reviews import Reviews
 from vpa.durations import Duration
@@ -86,3 +91,31 @@ async def test_without_the_permission_to_ask_nobody_is_let_in_and_the_process_go
         reviews = Reviews(connection)
         answers = await asyncio.gather(*(reviews(scraper.token, f"/{n}") for n in range(8)))
         assert set(answers) == {HTTPStatus.SERVICE_UNAVAILABLE}
+
+
+@pytest.mark.parametrize("program", ["recommender", "updater", "admission"])
+def test_each_service_asks_who_reads_its_metrics(
+    cluster: Cluster, namespace: str, service: ServiceAccount, scraper: ServiceAccount, program: str
+) -> None:
+    port = ports.free()
+    command = [sys.executable, "-m", program, f"--kubeconfig={service.kubeconfig}"]
+    command += [f"--address=127.0.0.1:{port}", "--authenticate-metrics"]
+    command += ["--generate-certificates", f"--port={ports.free()}"] if program == "admission" else []
+    url = f"http://127.0.0.1:{port}/metrics"
+    with cluster.spawn(f"guarded-{program}", command) as process:
+        for _ in attempts(30, "the endpoint", process):
+            if answer_of(url) == HTTPStatus.UNAUTHORIZED:
+                break
+        assert answer_of(url, scraper.token) == HTTPStatus.OK
+
+
+def answer_of(url: str, token: str = "") -> int:
+    """The status of an answer, 0 where nobody answers."""
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as refused:
+        return refused.code
+    except OSError:
+        return 0
