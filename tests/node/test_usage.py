@@ -22,13 +22,13 @@ OWN_MIB = 4
 """What the workload needs for itself."""
 
 
-@pytest.mark.brief
 @pytest.fixture(scope="module")
 def prometheus(real: Cluster, nodes: RealNodes) -> Scraper:
     """One that scrapes cAdvisor every 5 seconds, as long as the cluster runs."""
     return Scraper(real, nodes)
 
 
+@pytest.mark.brief
 @pytest.mark.builds("prometheus")
 def test_metrics_server_cadvisor_and_prometheus_agree_with_the_work_asked_for(
     namespace: Namespace, prometheus: Scraper, figures: Figures
