@@ -121,3 +121,16 @@ def test_a_node_is_limited_and_weighed_by_files_of_version_2(root: Path) -> None
     groups.weigh(shares=4096, weight=400)
     assert (root / "node-1/memory.max").read_text() == str(2**31)
     assert (root / "node-1/cpu.weight").read_text() == "400"
+
+
+def test_a_node_that_is_switched_off_keeps_no_groups_of_its_pods(groups: Groups) -> None:
+    """Folders without files here: in a control group the kernel's files go with it."""
+    (top,) = groups.folders
+    for path in sorted(top.rglob("*"), reverse=True):
+        if path.is_file():
+            path.unlink()
+    groups.init.mkdir()
+    make(top, {"cgroup.subtree_control": "cpu memory pids"})
+    groups.clear()
+    assert [path.name for path in top.iterdir() if path.is_dir()] == ["init"]
+    assert (top / "cgroup.subtree_control").read_text() == "-cpu -memory -pids"

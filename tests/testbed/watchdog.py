@@ -34,11 +34,11 @@ def end(folder: Path) -> None:
         psutil.wait_procs(found, timeout=10)
     note = folder / CGROUPS
     for line in note.read_text().splitlines() if note.exists() else ():
-        _remove_group(Path(line))
+        remove_group(Path(line))
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _remove_group(group: Path) -> None:
+def remove_group(group: Path) -> None:
     """Remove a control group and those inside it; the last processes may still be on their way out."""
     for _ in range(100):
         for inner in sorted(group.glob("**/"), reverse=True):

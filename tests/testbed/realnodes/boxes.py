@@ -20,6 +20,7 @@ from tests.testbed.certificates import Authority
 from tests.testbed.processes import Process
 from tests.testbed.realnodes import cgroups, configuration, network, requirements
 from tests.testbed.realnodes.network import Network
+from tests.testbed.realnodes.packets import Tools
 
 MIB = 2**20
 
@@ -50,8 +51,8 @@ class Programs:
     runc: Path
     cni: Path
     """The folder of the plugins."""
-    nft: Path
-    """The folder of nft."""
+    packets: Tools
+    """What kube-proxy runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +104,7 @@ class Node:
             # The kernel lets process 1 end when all others of its namespace have.
             while init.status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline:
                 time.sleep(0.01)
+        self.groups.clear()
 
     @property
     def running(self) -> bool:
@@ -162,7 +164,11 @@ class Node:
             "path": os.pathsep.join(
                 map(
                     str,
-                    (around.programs.containerd.parent, around.programs.nft, "/usr/sbin:/usr/bin:/sbin:/bin"),
+                    (
+                        around.programs.containerd.parent,
+                        around.programs.packets.folder,
+                        "/usr/sbin:/usr/bin:/sbin:/bin",
+                    ),
                 )
             ),
             "hierarchies": [hierarchy.options for hierarchy in self.groups.hierarchies],
@@ -262,7 +268,7 @@ class Node:
         return [
             self._around.programs.kube_proxy,
             f"--kubeconfig={kubeconfig}",
-            "--proxy-mode=nftables",
+            f"--proxy-mode={self._around.programs.packets.mode}",
             f"--hostname-override={self.name}",
             f"--cluster-cidr={network.PODS}",
             # These are kernel settings, which are not this node's alone.

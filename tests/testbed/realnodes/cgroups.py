@@ -107,6 +107,19 @@ class Groups:
         wanted = sorted(_controllers(top))
         (top / "cgroup.subtree_control").write_text(" ".join(f"+{controller}" for controller in wanted))
 
+    def clear(self) -> None:
+        """Remove the groups inside, once the node has no processes: with its power a machine loses them.
+
+        Otherwise the kubelet, started again, would look for the containers of each for seconds.
+        """
+        for folder in self.folders:
+            for inner in folder.iterdir():
+                if inner.is_dir() and not (self.version == 2 and inner == self.init):
+                    watchdog.remove_group(inner)
+        if self.version == 2:  # or no process could enter it again
+            control = self.folders[0] / "cgroup.subtree_control"
+            control.write_text(" ".join(f"-{controller}" for controller in control.read_text().split()))
+
     def pod(self, uid: str, container: str = "") -> Values:
         """What the kernel holds for a pod, or for one of its containers (by its id).
 

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.testbed import builds, components, debian, nodes
+from tests.testbed import builds, components, nodes
 from tests.testbed.processes import attempts
-from tests.testbed.realnodes import images, metrics_server
+from tests.testbed.realnodes import images, metrics_server, packets
 from tests.testbed.realnodes.boxes import Node, Programs, Size, Surroundings
 
 if TYPE_CHECKING:
     from tests.testbed.cluster import Cluster
 
 READY_SECONDS = 120.0
-
-_NFT_PACKAGES = (
-    *("libbsd0", "libedit2", "libgmp10", "libjansson4", "libmd0", "libmnl0"),
-    *("libnftables1", "libnftnl11", "libxtables12", "nftables"),
-)
 
 
 class RealNodes:
@@ -48,7 +42,7 @@ class RealNodes:
                 containerd=built["containerd"],
                 runc=built["runc"],
                 cni=built["bridge"].parent,
-                nft=_nft(cluster.folder / "bin"),
+                packets=packets.tools(cluster.folder / "bin"),
             ),
             images=(images.basic(), *self.archives),
             count=len(self._sizes),
@@ -79,17 +73,3 @@ class RealNodes:
 
     def __getitem__(self, name: str) -> Node:
         return next(node for node in self.nodes if node.name == name)
-
-
-def _nft(folder: Path) -> Path:
-    """A folder with the program nft, which kube-proxy runs: the machine's own, or Debian's, not installed."""
-    installed = shutil.which("nft")
-    if installed:
-        return Path(installed).parent
-    root = debian.unpacked(*_NFT_PACKAGES)
-    libraries = next(root.glob("usr/lib/*/libnftables.so.1")).parent
-    folder.mkdir()
-    script = folder / "nft"
-    script.write_text(f'#!/bin/sh\nLD_LIBRARY_PATH={libraries} exec {root}/usr/sbin/nft "$@"\n')
-    script.chmod(0o755)
-    return folder
