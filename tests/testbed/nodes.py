@@ -63,6 +63,8 @@ class FakeNodes:
             f"--config={stages}",
             "--node-ip=127.0.0.1",
             "--cidr=10.1.0.0/16",
+            # Without heartbeats every node is given up after 50 s, and its pods stay unready for good.
+            "--node-lease-duration-seconds=40",
         ]
         cluster.add("kwok", command).start()
         for name in self.names:
