@@ -24,6 +24,8 @@ FOREIGN_FLAGS = {
     *("name", "switch"),
     # of the vpa command
     *("usage", "explain", "now", "prometheus", "plan", "no-in-place"),
+    # of the benchmarks
+    "through-trickster",
 }
 
 
