@@ -175,10 +175,12 @@ class Actor:
         """A replacement may have come without its target since the plan was made."""
         if not self._settings.rules.break_eviction_loops:
             return None
-        open_in_all = self._memory.breakers.unproven() + sum(
-            one.action is Action.EVICT for one in self._under_way.values()
-        )
-        return self._memory.breakers.refusal(key, planned=0, open_in_all=open_in_all, now=self._now())
+        breakers, now, open_in_all = self._memory.breakers, self._now(), 0
+        watched = breakers.watched.get(key)
+        if not breakers.trusts(now) or (watched is not None and watched.failures):  # else nobody counts them
+            under_way = sum(one.action is Action.EVICT for one in self._under_way.values())
+            open_in_all = breakers.unproven() + under_way
+        return breakers.refusal(key, planned=0, open_in_all=open_in_all, now=now)
 
     def _no_room(self, plan: Plan, decision: Decision, one: VpaPass, present: Pod) -> Refusal | None:
         """Others disrupt pods too: count the group as it is at this moment, with all that is under way."""

@@ -107,6 +107,37 @@ async def test_two_budgets_for_one_pod_are_said_on_the_vpa(scene: Scene) -> None
         assert "several PodDisruptionBudgets select the pod (one, two)" in condition["message"]
 
 
+@pytest.mark.parametrize(
+    ("code", "message", "reason"),
+    [
+        (403, "pod disruption budget app has too many disrupted pods", "DisruptionBudgetBlocked"),
+        (400, "name in URL does not match name in Eviction object", "EvictionRefused"),
+    ],
+    ids=["403", "400"],
+)
+async def test_what_will_not_change_by_itself_is_left_alone_for_an_hour(
+    scene: Scene, code: int, message: str, reason: str
+) -> None:
+    scene.workload(replicas=2)
+    scene.vpa()
+    clock = Clock()
+    with scene.cluster.fault_proxy() as proxy:
+        proxy.answer(code, body=status(code, message), path=EVICTION)
+        async with scene.updater(server=proxy.url, now=clock) as updater:
+            for _ in range(3):
+                decisions = await updater.pass_once()
+                clock.advance(minutes=1)
+            assert decisions == {f"none {reason}": 2}
+            assert proxy.count(path=EVICTION) == 2
+            clock.advance(minutes=5)
+            await updater.pass_once()
+            found = await updater.condition("UpdatesBlocked", reason)
+            assert message in found["message"]
+            clock.advance(hours=1)
+            proxy.heal()
+            assert (await updater.pass_once())["evict OutsideBounds"] == 1
+
+
 async def test_flow_control_stops_the_pass(scene: Scene) -> None:
     """429 without the cause: the server is overloaded, so nobody else is tried either."""
     for name in ("one", "two", "three"):
@@ -126,7 +157,7 @@ async def test_flow_control_stops_the_pass(scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("code", "fault"),
     [
-        (504, lambda proxy: proxy.answer(504, path=EVICTION)),
+        (504, lambda proxy: proxy.answer(504, retry_after=10, path=EVICTION)),
         (0, lambda proxy: proxy.drop(path=EVICTION)),
     ],
     ids=["504", "no answer"],

@@ -286,7 +286,7 @@ async def test_the_rate_limit_of_evictions_is_kept(scene: Scene) -> None:
 
 async def test_two_vpas_of_one_target_the_oldest_decides_and_is_said_to(scene: Scene) -> None:
     scene.workload()
-    scene.vpa("older", mode="Initial", target="app")
+    scene.vpa("older", mode="Initial", target="app", recommend=HIGH)
     await asyncio.sleep(1.1)  # ages are whole seconds
     scene.vpa("newer", mode="Recreate", target="app")
     before = scene.uids()
@@ -295,7 +295,12 @@ async def test_two_vpas_of_one_target_the_oldest_decides_and_is_said_to(scene: S
         found = await updater.condition("UpdatesBlocked", "Conflict", "older")
         assert "older is the oldest and decides" in found["message"]
         assert "newer" in found["message"]
-    assert scene.uids() == before
+        assert scene.uids() == before
+        # The webhook follows the same one, so the two do not take turns undoing each other.
+        scene.api.delete("Pod", scene.pods()[0]["metadata"]["name"], scene.namespace)
+        await updater.passes(2)
+        assert updater.decisions() == {"none Conflict": 3}
+    assert sizes(scene.wait_for_pods(3)) == {"100m": 2, "500m": 1}
 
 
 def values(metrics: Any) -> dict[str, float]:

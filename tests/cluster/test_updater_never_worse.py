@@ -57,12 +57,15 @@ def groups(scene: Scene, names: list[str]) -> dict[str, set[str]]:
 # 1. The loop breaker
 
 
+@pytest.mark.parametrize("how", ["switched off", "useless"])
 async def test_a_webhook_that_does_nothing_for_an_hour_costs_one_pod_of_each_group_at_most(
-    scene: Scene, stand_in: StandIn
+    scene: Scene, stand_in: StandIn, how: str
 ) -> None:
-    """Field case: it answers without a patch, and its lease is fresh."""
+    """Field case: it is not called, or answers without a patch, and its lease is fresh."""
     names = [f"app-{number}" for number in range(5)]
     before = groups(scene, names)
+    if how == "switched off":
+        stand_in.off()
     stand_in.useless = True
     clock = Clock()
     async with scene.updater(now=clock, proven=False) as updater:
@@ -84,6 +87,7 @@ async def test_a_webhook_that_does_nothing_for_an_hour_costs_one_pod_of_each_gro
         assert written <= 3 * len(names)
 
         stand_in.useless = False
+        stand_in.on()
         clock.advance(hours=25)
         for _ in range(12):
             await updater.passes(1, clock)
@@ -142,6 +146,25 @@ async def test_with_cap_to_node_a_pod_gets_what_the_largest_node_holds(scene: Sc
         assert updater.decisions() == {"none UpToDate": 1}
         assert requested(scene.pods()[0]) == {"cpu": "16", "memory": "200Mi"}
         await updater.until(lambda: scene.condition("UpdatesBlocked") is None, "the condition to go")
+
+
+async def test_no_pod_is_evicted_to_a_size_that_its_own_nodes_cannot_hold_beside_their_daemon_sets(
+    scene: Scene,
+) -> None:
+    """All nodes have 16 cores; only one may run the pods, and a DaemonSet takes ten of its cores."""
+    node = {"kubernetes.io/hostname": "fake-0"}
+    scene.workload("agent", kind="DaemonSet", replicas=1, requests={"cpu": "10"}, spec={"nodeSelector": node})
+    scene.workload(spec={"nodeSelector": node})
+    scene.vpa(recommend={"cpu": "8", "memory": "200Mi"})
+    before = scene.uids()
+    async with scene.updater() as updater:
+        assert await updater.pass_once() == {"none NoNodeFits": 3}
+        found = await updater.condition("UpdatesBlocked", "NoNodeFits")
+        assert "the largest that fits the pod has cpu 6" in found["message"]
+        scene.api.delete("DaemonSet", "agent", scene.namespace)
+        await updater.until(lambda: not scene.pods("agent", all_of_them=True), "the DaemonSet's pod to go")
+        assert (await updater.pass_once())["evict OutsideBounds"] == 1
+    assert len(before & scene.uids()) == 2
 
 
 # 3. Quota

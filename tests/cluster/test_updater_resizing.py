@@ -116,7 +116,7 @@ async def test_mode_in_place_says_what_the_node_refuses_and_does_not_ask_again(s
         await updater.passes(1, clock)
         assert updater.decisions() == {"none ResizeRefused": 2}
         found = await updater.condition("UpdatesBlocked", "ResizeRefused")
-        assert f"2 of 2 pods: the node refuses the resize ({said})" in found["message"]
+        assert f"pods: the node refuses the resize ({said})" in found["message"]
         generations = {pod["metadata"]["generation"] for pod in scene.pods()}
         for pod in scene.pods():
             requests = {
@@ -176,6 +176,44 @@ async def test_a_deferred_resize_is_waited_for_five_minutes_and_then_the_pod_is_
         decisions = await updater.pass_once()
         assert decisions["evict ResizeFellBack"] == 1
     assert len(scene.uids() & before) == 1
+
+
+async def test_the_five_minutes_go_on_through_a_restart_of_the_updater(scene: Scene) -> None:
+    """They run from the condition's own transition; upstream's begin anew with each process."""
+    scene.workload(replicas=2, annotations={"kubelet.testbed/resize": "deferred"})
+    scene.vpa(mode="InPlaceOrRecreate")
+    before, clock = scene.uids(), Clock()
+    async with scene.updater(now=clock) as updater:
+        await updater.passes(2, clock)
+        await updater.until(lambda: pending(scene) == 2, "both to be deferred")
+    for minutes, decision in ((2, "none ResizeDeferred"), (3, "evict ResizeFellBack")):
+        clock.advance(minutes=minutes)
+        async with scene.updater(now=clock) as updater:
+            assert (await updater.pass_once())[decision] >= 1
+    assert len(scene.uids() & before) == 1
+
+
+async def test_in_mode_in_place_a_deferred_resize_is_waited_for_however_long(scene: Scene) -> None:
+    scene.workload(replicas=2, annotations={"kubelet.testbed/resize": "deferred"})
+    scene.vpa(mode="InPlace")
+    before, clock = scene.uids(), Clock()
+    async with scene.updater(GATE, now=clock) as updater:
+        await updater.passes(2, clock)
+        await updater.until(lambda: pending(scene) == 2, "both to be deferred")
+        generations = {pod["metadata"]["generation"] for pod in scene.pods()}
+        for _ in range(5):
+            clock.advance(hours=5)
+            assert await updater.pass_once() == {"none ResizeDeferred": 2}
+        await updater.condition("UpdatesBlocked", "ResizeDeferred")
+        assert {pod["metadata"]["generation"] for pod in scene.pods()} == generations == {2}
+    assert scene.uids() == before
+
+
+def pending(scene: Scene) -> int:
+    """Pods whose node has not begun to resize them."""
+    return sum(
+        any(one["type"] == "PodResizePending" for one in pod["status"]["conditions"]) for pod in scene.pods()
+    )
 
 
 async def test_a_deferred_resize_is_made_when_room_appears(scene: Scene) -> None:

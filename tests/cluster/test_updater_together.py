@@ -8,12 +8,12 @@ import random
 import sys
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from tests.cluster import roles
-from tests.cluster.clients import connect
+from tests.cluster.onlookers import onlooker
 from tests.cluster.updating import NEW, OLD, Clock, Scene, sizes
 from tests.cluster.webhooks import Webhook
 from tests.testbed import ports
@@ -21,10 +21,6 @@ from tests.testbed.accounts import ServiceAccount
 from tests.testbed.api import ApiError, Json
 from tests.testbed.cluster import Cluster
 from tests.testbed.processes import Process, attempts
-from vpa.cluster.reflectors import Reflector, running
-from vpa.cluster.resources import PODS
-from vpa.objects.pods import Pod
-from vpa.updates.budgets import is_unready
 
 
 @pytest.fixture
@@ -42,43 +38,6 @@ def webhook(cluster: Cluster) -> Iterator[Webhook]:
     roles.ours("admission-controller").grant_to(account)
     with Webhook(cluster=cluster, account=account, flags=["--feature-gates=AllAlpha=true"]) as webhook:
         yield webhook
-
-
-class Onlooker:
-    """Counts, in the order of the server's own events, how many pods of each app are up.
-
-    On a busy machine a played node may be late with its heartbeat; its pods are then down by themselves.
-    """
-
-    def __init__(self) -> None:
-        self.left: dict[str, int] = {}
-        """Uid of a pod that was up and began to leave → how many of its app were up just before."""
-        self._up: dict[str, set[str]] = {}
-
-    def see(self, old: Pod | None, new: Pod | None) -> None:
-        pod = new or old
-        assert pod is not None
-        uid = pod.metadata.uid
-        up = self._up.setdefault((pod.metadata.labels or {}).get("app", ""), set())
-        leaving = new is None or new.metadata.deletion_timestamp is not None
-        if leaving and uid in up:
-            self.left[uid] = len(up)
-        if not leaving and pod.status.phase == "Running" and not is_unready(pod):
-            up.add(uid)
-        else:
-            up.discard(uid)
-
-
-@contextlib.asynccontextmanager
-async def onlooker(scene: Scene) -> AsyncIterator[Onlooker]:
-    looking = Onlooker()
-    async with await connect(scene.cluster) as connection:
-        pods: Reflector[Pod, Pod] = Reflector(
-            connection, PODS, kind=Pod, project=lambda pod: pod, namespace=scene.namespace
-        )
-        async with running(pods, timeout=20):
-            pods.subscribe(looking.see)
-            yield looking
 
 
 def evicted_by_us(scene: Scene) -> set[str]:
@@ -169,33 +128,6 @@ async def test_a_node_that_is_drained_meanwhile_counts_as_down(scene: Scene) -> 
     assert not scene.uids() & before
 
 
-async def test_many_pods_that_are_out_of_date_at_the_start_make_no_storm(scene: Scene) -> None:
-    """Scaled down from 3,000 pods for time: 20 groups of six. Until the webhook has proven itself ten go."""
-    names = [f"app-{number:03}" for number in range(20)]
-    for name in names:
-        scene.workload(name, replicas=6, wait=False)
-    for _ in attempts(120, "120 running pods", pause=1):
-        found = scene.api.list("Pod", scene.namespace, fieldSelector="status.phase=Running")
-        if len(found) == 120:
-            break
-    for name in names:
-        scene.vpa(name)
-    async with onlooker(scene) as looking, scene.updater("--updater-interval=1h", proven=False) as updater:
-        loop = asyncio.create_task(updater.parts.updater.run())
-        try:
-            await updater.pass_once()
-            done = updater.parts.metrics.own.pods.value(action="evict", reason="OutsideBounds")
-            assert done == 10
-            await updater.until(lambda: len(looking.left) >= 40, "the pass to go on", seconds=90)
-            await asyncio.sleep(1)
-        finally:
-            loop.cancel()
-            await asyncio.gather(loop, return_exceptions=True)
-        assert len(looking.left) <= 70  # a probe's group has room again when its replacement runs
-        assert min(looking.left.values()) > 3
-        assert updater.connection.requests["POST", 429] == 0
-
-
 # At once
 
 
@@ -223,6 +155,47 @@ async def test_an_oom_kill_is_acted_on_at_once_if_it_came_soon_after_the_start(
             restarted = scene.api.get("Pod", victim, scene.namespace)["status"]["containerStatuses"][0]
             assert restarted["restartCount"] == 1
     assert updater.parts.metrics.loop.execution_latency.count(step="total") == 0
+
+
+async def test_under_upstreams_rules_a_kill_waits_for_the_next_pass(scene: Scene) -> None:
+    scene.workload()
+    scene.vpa(recommend=None)
+    scene.recommend(target=NEW, lower={"cpu": "10m", "memory": "10Mi"}, upper={"cpu": "4", "memory": "4Gi"})
+    before = scene.uids()
+    victim = scene.pods()[0]["metadata"]["name"]
+    async with scene.updater("--compatibility=upstream", "--updater-interval=1h") as updater:
+        kill = {"metadata": {"annotations": {"kubelet.testbed/oom-kill": "main"}}}
+        scene.api.patch("Pod", victim, scene.namespace, body=kill)
+        await updater.until(lambda: restarted(scene, victim), "the container to run again")
+        await asyncio.sleep(1)
+        assert scene.uids() == before
+        assert (await updater.pass_once())["evict QuickOOM"] == 1
+    assert len(scene.uids() & before) == 2
+
+
+def restarted(scene: Scene, pod: str) -> bool:
+    """Does its container run again, after its end?"""
+    status = scene.api.get("Pod", pod, scene.namespace)["status"]["containerStatuses"][0]
+    return bool(status["restartCount"] and "running" in status["state"])
+
+
+async def test_a_pod_that_crashes_again_and_again_does_not_wait_for_the_next_pass(scene: Scene) -> None:
+    """It gets its new size at once; pods of others wait for the pass."""
+    for name in ("crashes", "runs"):
+        scene.workload(name, replicas=2, wait=False)
+    for name in ("crashes", "runs"):
+        scene.wait_for_pods(2, name)
+        scene.vpa(name, mode="InPlaceOrRecreate")
+    victim = scene.pods("crashes")[0]["metadata"]["name"]
+    async with scene.updater("--updater-interval=1h") as updater:
+        crash = {"restartCount": 5, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+        operations = [
+            {"op": "replace", "path": f"/status/containerStatuses/0/{key}", "value": value}
+            for key, value in crash.items()
+        ]
+        scene.api.patch("Pod", victim, scene.namespace, body=operations, subresource="status", how="json")
+        await updater.until(lambda: sizes(scene.pods("crashes"))["200m"] >= 1, "the resize", seconds=10)
+        assert sizes(scene.pods("runs")) == {"100m": 2}
 
 
 async def test_a_larger_recommendation_for_a_pod_that_was_killed_is_applied_at_once(scene: Scene) -> None:

@@ -256,6 +256,8 @@ class Scene:
         server: str = "",
         account: ServiceAccount | None = None,
         proven: bool = True,
+        qps: float = 0.0,
+        burst: float = 100.0,
     ) -> AsyncIterator[Running]:
         """An updater of this namespace in this process, whose passes the test makes.
 
@@ -268,7 +270,7 @@ class Scene:
         stopping = asyncio.Event()
         metrics = AllMetrics(CollectorRegistry())
         async with await Connection.open(
-            kubeconfig=str(kubeconfig), qps=0, user_agent="vpa-updater"
+            kubeconfig=str(kubeconfig), qps=qps, burst=burst, user_agent="vpa-updater"
         ) as opened:
             parts = assemble(
                 settings,
