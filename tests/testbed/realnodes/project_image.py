@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -43,13 +44,9 @@ _LEFT_OUT = re.compile(
     r"|_codecs_)"
     r"|^turtle\.py$"
 )
-# Of the dependencies: tests as well, commands, headers, the hundreds of models that the kubernetes client has
-# for those who call its methods, and all languages that pygments can colour but the one of tracebacks.
-_UNUSED = re.compile(
-    r"(^|/)(__pycache__|tests?)/|^bin/|^numpy/(f2py|testing|_core/(include|lib|_simd))\b|\.(pyi|pxd|pyx|c|h|a)$"
-    r"|\.dist-info/RECORD$|^kubernetes/(aio/)?client/(api|models)/(?!__init__)"
-    r"|^pygments/lexers/(?!__init__|_mapping|python|special)"
-)
+# Of the dependencies, what deploy/Dockerfile takes out too.
+_LEAN = REPOSITORY / "deploy" / "lean.py"
+_UNUSED: re.Pattern[str] = runpy.run_path(str(_LEAN))["UNUSED"]
 # The libraries that a wheel brings, and what was made to find them, are no longer what a linker wrote: strip
 # breaks them.
 _UNSTRIPPABLE = re.compile(r"\.libs/|/numpy/")
@@ -269,7 +266,7 @@ def _forget(cache: Path, *patterns: str) -> None:
 
 
 def _self() -> bytes:
-    return Path(__file__).read_bytes()
+    return Path(__file__).read_bytes() + _LEAN.read_bytes()
 
 
 def _key(*parts: bytes) -> str:
