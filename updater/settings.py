@@ -41,6 +41,18 @@ class Loop(Group):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Connection(process.Connection):
+    """The way to the API server."""
+
+    # Half of all pods may be due at once, and each takes one request.
+
+    kube_api_qps: float = flag(
+        100.0, "Most API requests a second, on average; 0 or less: no limit.", upstream=50.0
+    )
+    kube_api_burst: float = flag(200.0, "Most API requests at once.", upstream=100.0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Serving(process.Serving):
     """Metrics and health."""
 
@@ -64,7 +76,7 @@ class Settings:
     loop: Loop
     updating: settings.Updating
     sizing: settings.Sizing
-    connection: process.Connection
+    connection: Connection
     lease: Lease
     serving: Serving
     logging: process.Logging
