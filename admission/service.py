@@ -30,6 +30,7 @@ from vpa.cluster.connection import Connection
 from vpa.cluster.errors import ConfigurationError
 from vpa.cluster.heartbeats import Heartbeat
 from vpa.cluster.reviews import Reviews
+from vpa.cluster.startup import connect
 from vpa.durations import SECOND
 from vpa.sizes.patches import Terms
 from vpa.telemetry.endpoints import AddressError, new_registry, serving
@@ -62,7 +63,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     health = WebhookHealth()
     try:
         async with contextlib.AsyncExitStack() as stack:
-            connection = await stack.enter_async_context(await _connect(settings))
+            connection = await stack.enter_async_context(await connect(settings.connection, COMPONENT))
             served = serving(
                 address=settings.serving.address,
                 registry=registry,
@@ -77,16 +78,6 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         if why is None:
             raise
         raise FatalError(why) from error
-
-
-async def _connect(settings: Settings) -> Connection:
-    return await Connection.open(
-        kubeconfig=settings.connection.kubeconfig,
-        servers=settings.connection.servers,
-        qps=settings.connection.kube_api_qps,
-        burst=settings.connection.kube_api_burst,
-        user_agent=COMPONENT,
-    )
 
 
 def _fatal(error: Exception) -> str | None:

@@ -30,11 +30,12 @@ from vpa.cluster.connection import Connection
 from vpa.cluster.discovery import Discovery
 from vpa.cluster.errors import ConfigurationError
 from vpa.cluster.events import WARNING, Recorder, Reference
-from vpa.cluster.leases import Election, LeadershipLostError
+from vpa.cluster.leases import LeadershipLostError
 from vpa.cluster.owners import Owners
 from vpa.cluster.resources import VERTICAL_AUTOSCALERS
 from vpa.cluster.reviews import Reviews
 from vpa.cluster.scales import Scales
+from vpa.cluster.startup import connect, leading
 from vpa.cluster.targets import Targets
 from vpa.cluster.workloads import Workloads
 from vpa.durations import SECOND, Duration
@@ -79,7 +80,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     health = Health(Duration(MISSED_TICKS * settings.loop.recommender_interval))
     try:
         async with contextlib.AsyncExitStack() as stack:
-            connection = await stack.enter_async_context(await open_connection(settings))
+            connection = await stack.enter_async_context(await connect(settings.connection, COMPONENT))
             served = serving(
                 address=settings.serving.address,
                 registry=registry,
@@ -97,17 +98,6 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         raise FatalError(f"lost master: {error}") from error
 
 
-async def open_connection(settings: Settings, *, limited: bool = True) -> Connection:
-    """A connection to the API server; not *limited* at the end, when all must be written at once."""
-    return await Connection.open(
-        kubeconfig=settings.connection.kubeconfig,
-        servers=settings.connection.servers,
-        qps=settings.connection.kube_api_qps if limited else 0.0,
-        burst=settings.connection.kube_api_burst,
-        user_agent=COMPONENT,
-    )
-
-
 async def _lead(
     settings: Settings,
     connection: Connection,
@@ -116,22 +106,7 @@ async def _lead(
     health: Health,
 ) -> None:
     """Work, while holding the lease if that is asked for."""
-    lease = settings.lease
-    if not lease.leader_elect:
-        await _work(settings, connection, stop, metrics, health)
-        return
-    election = Election(
-        connection,
-        namespace=lease.leader_elect_resource_namespace,
-        name=lease.leader_elect_resource_name,
-        lease_duration=lease.leader_elect_lease_duration / SECOND,
-        renew_deadline=lease.leader_elect_renew_deadline / SECOND,
-        retry_period=lease.leader_elect_retry_period / SECOND,
-    )
-    log.info("Waiting for the lease", extra={"lease": lease.leader_elect_resource_name})
-    async with election.held():
-        log.info("Leading", extra={"identity": election.identity})
-        connection.fence = election.check
+    async with leading(connection, settings.lease):
         await _work(settings, connection, stop, metrics, health)
 
 
@@ -348,7 +323,7 @@ def _figures(parts: Parts) -> None:
 
 async def _save_all(settings: Settings, connection: Connection, saver: Saver) -> None:
     """The last thing: checkpoints of all that has changed since they were written."""
-    async with await open_connection(settings, limited=False) as unlimited:
+    async with await connect(settings.connection, COMPONENT, limited=False) as unlimited:
         unlimited.fence = connection.fence
         left = await saver.save_all(unlimited, concurrency=LAST_WRITERS, within=LAST_SAVES)
     if left:

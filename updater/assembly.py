@@ -29,14 +29,15 @@ from vpa.cluster.connection import Connection
 from vpa.cluster.discovery import Discovery
 from vpa.cluster.errors import ConfigurationError
 from vpa.cluster.events import WARNING, Recorder, Reference
-from vpa.cluster.leases import Election, LeadershipLostError, utc_now
+from vpa.cluster.leases import LeadershipLostError, utc_now
 from vpa.cluster.owners import Owners
 from vpa.cluster.reviews import Reviews
 from vpa.cluster.scales import Scales
+from vpa.cluster.startup import connect, leading
 from vpa.cluster.targets import Targets
 from vpa.cluster.workloads import Workloads
 from vpa.disruptions import Memory
-from vpa.durations import SECOND, Duration
+from vpa.durations import Duration
 from vpa.telemetry.endpoints import AddressError, new_registry, serving
 from vpa.telemetry.health import Health
 from vpa.telemetry.programs import FatalError
@@ -80,15 +81,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     health = Health(Duration(MISSED_PASSES * settings.loop.updater_interval))
     try:
         async with contextlib.AsyncExitStack() as stack:
-            connection = await stack.enter_async_context(
-                await Connection.open(
-                    kubeconfig=settings.connection.kubeconfig,
-                    servers=settings.connection.servers,
-                    qps=settings.connection.kube_api_qps,
-                    burst=settings.connection.kube_api_burst,
-                    user_agent=COMPONENT,
-                )
-            )
+            connection = await stack.enter_async_context(await connect(settings.connection, COMPONENT))
             guard = Reviews(connection) if settings.serving.authenticate_metrics else None
             served = serving(
                 address=settings.serving.address,
@@ -112,20 +105,7 @@ async def _lead(
     settings: Settings, connection: Connection, life: Life, metrics: AllMetrics, health: Health
 ) -> None:
     """Work, while holding the lease if that is asked for."""
-    lease = settings.lease
-    if not lease.leader_elect:
-        await _work(settings, connection, life, metrics, health)
-        return
-    election = Election(
-        connection,
-        namespace=lease.leader_elect_resource_namespace,
-        name=lease.leader_elect_resource_name,
-        lease_duration=lease.leader_elect_lease_duration / SECOND,
-        renew_deadline=lease.leader_elect_renew_deadline / SECOND,
-        retry_period=lease.leader_elect_retry_period / SECOND,
-    )
-    async with election.held():
-        connection.fence = election.check
+    async with leading(connection, settings.lease):
         await _work(settings, connection, life, metrics, health)
 
 

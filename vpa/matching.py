@@ -76,7 +76,7 @@ def by_strength(
     gates: FeatureGates,
     default_mode: str = RECREATE,
 ) -> list[VerticalPodAutoscaler]:
-    """VPAs of one target; the one that pods follow comes first: the oldest that could act, else the oldest."""
+    """VPAs of one target; the one that pods follow is first: the oldest that could act, else the oldest."""
 
     def strength(vpa: VerticalPodAutoscaler) -> tuple[bool, object]:
         acts = takes_part(vpa, service=UPDATER, rules=rules, gates=gates, default_mode=default_mode)

@@ -30,6 +30,8 @@ events
 leases
     ``Election``: ``async with election.held(): …``; ``leading``; ``connection.fence = election.check``;
     ``LeadershipLostError``.
+startup
+    ``connect`` and ``leading``: the connection and the lease as the services' flags say.
 heartbeats
     The admission controller's status lease: ``Heartbeat.run``, ``read``, ``is_alive``.
 reviews
