@@ -27,7 +27,7 @@ async def connect(flags: process.Connection, component: str, *, limited: bool = 
 
 @contextlib.asynccontextmanager
 async def leading(connection: Connection, flags: process.LeaderElection) -> AsyncIterator[None]:
-    """Hold the lease while the block runs, if *flags* ask for one; *connection* then writes only while we lead.
+    """Hold the lease while the block runs, if *flags* ask for one; *connection* writes only while we lead.
 
     Raises ``LeadershipLostError`` in the block when the lease is lost.
     """
