@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,8 +23,8 @@ HERE = Path(__file__).parent
 SECONDS = 900
 
 LARGE = Size()
-SMALL = Size(cpu=1000, memory=2048)
-"""The second node: a core and 2 GiB."""
+SMALL = Size(cpu=500 * (os.cpu_count() or 1), memory=2048)
+"""The second node: half the machine's CPU and 2 GiB."""
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -14,6 +14,8 @@ from typing import Self
 
 STOP_SECONDS = 15.0
 
+PATIENCE = "VPA_TESTBED_PATIENCE"
+
 
 class ProcessError(Exception):
     """A process ended by itself; the message has the end of its log."""
@@ -131,8 +133,10 @@ class Process:
 def attempts(seconds: float, what: str, *processes: Process, pause: float = 0.05) -> Iterator[None]:
     """For polling: yields until *seconds* have passed, then raises `TimeoutError` naming *what*.
 
-    Raises `ProcessError` as soon as one of *processes* has ended.
+    On a machine that is so many times slower than usual as the variable `PATIENCE` says, it waits as much
+    longer. Raises `ProcessError` as soon as one of *processes* has ended.
     """
+    seconds *= float(os.environ.get(PATIENCE, "1"))
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         for process in processes:

@@ -206,6 +206,11 @@ class Node:
             file = self._folder / "meminfo"
             file.write_text(_meminfo(size.memory))
             binds.append((str(file), "/proc/meminfo"))
+        processors = Path("/proc/cpuinfo").read_text()
+        if "cpu MHz" not in processors:  # user-mode Linux does not say, and the kubelet insists
+            file = self._folder / "cpuinfo"
+            file.write_text(processors.replace("bogomips", "cpu MHz\t\t: 1000.000\nbogomips"))
+            binds.append((str(file), "/proc/cpuinfo"))
         return binds
 
     def _servers(self, size: Size) -> list[dict[str, Any]]:
