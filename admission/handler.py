@@ -7,16 +7,16 @@ import time
 from dataclasses import dataclass
 from functools import lru_cache
 from http import HTTPStatus
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import parse_qs
 
 from admission import reviews
 from admission.autoscalers import RESOURCE as VPA
 from admission.autoscalers import Autoscalers, is_autoscaler
 from admission.metrics import AdmissionMetrics, OwnMetrics
-from admission.pods import APPLIED, ERROR, Outcome, Pods
+from admission.pods import APPLIED, ERROR, Outcome, Pods, Waiting
 from admission.pods import RESOURCE as POD
-from admission.reviews import Answer, Review, UnusableReviewError
+from admission.reviews import Answer, Request, Review, UnusableReviewError
 from vpa.durations import Duration
 from vpa.reasons import Reason, Refusal
 from vpa.rules import Rules
@@ -55,6 +55,16 @@ class Reply:
     content_type: str = JSON
 
 
+class Begun(NamedTuple):
+    """A call that has been read; *waiting* is the pod of which not enough is known yet, if that is so."""
+
+    review: Review
+    query: str
+    started: float
+    read: float
+    waiting: Waiting | None = None
+
+
 class Handler:
     """Answers calls. It never raises: any doubt, our own bugs among them, lets the object in unchanged."""
 
@@ -73,26 +83,47 @@ class Handler:
         self._own = own
         self._rules = rules
 
-    async def answer(self, call: Call) -> Reply:
-        """The reply to *call*, counted and timed."""
+    def begin(self, call: Call) -> Reply | Begun:
+        """The reply to *call*, counted and timed; if somebody has to be asked for it, `finish` gets it."""
         started = time.perf_counter()
-        resource = UNKNOWN
         try:
             review = self._read(call)
         except _RefusedCallError as refused:
             self._count(ERROR, UNKNOWN, started)
             log.warning("Answered no review: %s", refused)
             return refused.reply
-        read = time.perf_counter()
-        outcome, resource = await self._judge(review, call)
+        begun = Begun(review, call.query, started, time.perf_counter())
+        judged = self._judge(review)
+        if isinstance(judged, Waiting):
+            return begun._replace(waiting=judged)
+        return self._reply(begun, judged)
+
+    async def finish(self, begun: Begun) -> Reply:
+        """The reply to a call that could not be answered at once."""
+        if begun.waiting is None:
+            return self._reply(begun, Outcome(ERROR))
+        try:
+            outcome = await self._pods.finish(begun.waiting, patience=patience_of(begun.query))
+        except Exception as error:
+            outcome = _failed(error)
+        return self._reply(begun, outcome)
+
+    async def answer(self, call: Call) -> Reply:
+        """The reply to *call*."""
+        begun = self.begin(call)
+        return begun if isinstance(begun, Reply) else await self.finish(begun)
+
+    def _reply(self, begun: Begun, outcome: Outcome) -> Reply:
+        review = begun.review
+        resource = UNKNOWN if review.request is None else resource_of(review.request)
+        self._tell(review, outcome, resource)
         admitted = time.perf_counter()
         reply = Reply(HTTPStatus.OK, self._encode(review, outcome, resource))
-        built = time.perf_counter()
-        steps = self._metrics.execution_latency
-        steps.observe(read - started, step="read_request")
-        steps.observe(admitted - read, step="admit")
-        steps.observe(built - admitted, step="build_response")
-        self._count(outcome.status, resource, started)
+        steps, built = self._metrics.steps, time.perf_counter()
+        steps["read_request"](begun.read - begun.started)
+        steps["admit"](admitted - begun.read)
+        steps["build_response"](built - admitted)
+        self._count(outcome.status, resource, begun.started)
         return reply
 
     def too_large(self) -> Reply:
@@ -125,28 +156,20 @@ class Handler:
             raise _RefusedCallError(HTTPStatus.OK, str(error), body=empty) from error
         return review
 
-    async def _judge(self, review: Review, call: Call) -> tuple[Outcome, str]:
+    def _judge(self, review: Review) -> Outcome | Waiting:
         request = review.request
         if request is None:
-            return Outcome(ERROR), UNKNOWN
-        resource = UNKNOWN
+            return Outcome(ERROR)
         try:
-            if request.resource.resource == "pods" and not request.resource.group:
-                resource = POD
-                outcome = await self._pods.review(request, patience=patience_of(call.query))
-            elif is_autoscaler(request):
-                resource = VPA
-                outcome = self._autoscalers.review(request)
-            else:
-                what = f"{request.resource.resource}.{request.resource.group}".removesuffix(".")
-                refusal = Refusal(Reason.UNREADABLE, f"{what} are none of our objects")
-                outcome = Outcome(ERROR, refusal=refusal)
+            resource = resource_of(request)
+            if resource == POD:
+                return self._pods.begin(request)
+            if resource == VPA:
+                return self._autoscalers.review(request)
+            what = f"{request.resource.resource}.{request.resource.group}".removesuffix(".")
+            return Outcome(ERROR, refusal=Refusal(Reason.UNREADABLE, f"{what} are none of our objects"))
         except Exception as error:
-            log.exception("A review failed; the object is let in unchanged")
-            why = f"{type(error).__name__}: {error}"
-            outcome = Outcome(ERROR, refusal=Refusal(Reason.INTERNAL_ERROR, why))
-        self._tell(review, outcome, resource)
-        return outcome, resource
+            return _failed(error)
 
     def _tell(self, review: Review, outcome: Outcome, resource: str) -> None:
         """Count a pod, and say what was in doubt or denied."""
@@ -172,6 +195,20 @@ class Handler:
             log.exception("An answer could not be written; the object is let in unchanged")
             outcome.status = ERROR
             return reviews.reply(review, Answer())
+
+
+def resource_of(request: Request) -> str:
+    """What the request is about, as the metrics have it."""
+    if request.resource.resource == "pods" and not request.resource.group:
+        return POD
+    return VPA if is_autoscaler(request) else UNKNOWN
+
+
+def _failed(error: Exception) -> Outcome:
+    """What a bug of ours comes to; called where *error* is being handled."""
+    log.exception("A review failed; the object is let in unchanged")
+    why = f"{type(error).__name__}: {error}"
+    return Outcome(ERROR, refusal=Refusal(Reason.INTERNAL_ERROR, why))
 
 
 class _RefusedCallError(Exception):

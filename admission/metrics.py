@@ -8,6 +8,9 @@ from vpa.telemetry.metrics import EXECUTION_BUCKETS, REQUEST_BUCKETS, Counter, H
 
 _PREFIX = "vpa_admission_controller_"
 
+STEPS = ("read_request", "admit", "build_response", "write_response", "total")
+"""Of one review, in their order."""
+
 
 class AdmissionMetrics:
     """Reviews and how long they take."""
@@ -26,13 +29,15 @@ class AdmissionMetrics:
             buckets=REQUEST_BUCKETS,
             registry=registry,
         )
-        self.execution_latency = Histogram(
+        self.execution_latency = execution_latency = Histogram(
             _PREFIX + "execution_latency_seconds",
             "Time spent in each step of a review.",
             ["step"],
             buckets=EXECUTION_BUCKETS,
             registry=registry,
         )
+        self.steps = {step: execution_latency.observer(step=step) for step in STEPS}
+        """Observers of the latter by step."""
 
 
 class OwnMetrics:

@@ -89,6 +89,11 @@ class Mirrors:
         """The bounds of all LimitRanges of *namespace*."""
         return self.ranges.of(namespace)
 
+    def known_labels(self, node: str) -> NodeLabels | None:
+        """The labels of *node* under its name; None if the API server has to be asked."""
+        nodes = self.nodes_by_name
+        return None if nodes is None else nodes.known(node)
+
     async def labels_of(self, node: str, *, patience: float) -> NodeLabels:
         """The labels of *node* under its name, if a VPA splits by one and they can be had in time."""
         nodes = self.nodes_by_name

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import time
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -45,6 +45,13 @@ class Outcome:
     refusal: Refusal | None = None
 
 
+class Waiting(NamedTuple):
+    """A pod of which not all is known that decides about it."""
+
+    pod: Pod
+    namespace: str
+
+
 class Surroundings(Protocol):
     """What a pod is seen in; `admission.mirrors.Mirrors` is it."""
 
@@ -56,11 +63,15 @@ class Surroundings(Protocol):
 
     def ranges_of(self, namespace: str) -> Ranges: ...
 
+    def known_labels(self, node: str) -> NodeLabels | None: ...
+
     async def labels_of(self, node: str, *, patience: float) -> NodeLabels: ...
 
 
 class Choosing(Protocol):
     """Who says which VPA a pod follows; `admission.choosing.Chooser` does."""
+
+    def known(self, pod: Pod, namespace: str) -> Choice | None: ...
 
     async def choose(self, pod: Pod, namespace: str, *, patience: float) -> Choice: ...
 
@@ -74,9 +85,8 @@ class Pods:
         self._terms = terms
         self._memo = Memo()
 
-    async def review(self, request: Request, *, patience: float) -> Outcome:
-        """Judge the pod of *request*, within *patience* seconds."""
-        began = time.monotonic()
+    def begin(self, request: Request) -> Outcome | Waiting:
+        """Judge the pod of *request*; if somebody has to be asked for that, `finish` goes on."""
         if request.resource.version != VERSION:
             return _unreadable(f"pods of version {request.resource.version} are not understood")
         if request.operation not in (CREATE, "") or request.sub_resource:
@@ -91,30 +101,37 @@ class Pods:
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             return _unreadable(f"the pod cannot be read: {error}")
         namespace = pod.metadata.namespace or request.namespace
+        choice = self._chooser.known(pod, namespace)
+        if choice is None:
+            return Waiting(pod, namespace)
+        node = node_in_question(pod, choice)
+        labels = self._surroundings.known_labels(node) if node else {}
+        return Waiting(pod, namespace) if labels is None else self._decide(pod, namespace, choice, labels)
+
+    async def finish(self, waiting: Waiting, *, patience: float) -> Outcome:
+        """Ask, and judge the pod, within *patience* seconds."""
+        until = time.monotonic() + patience
+        pod, namespace = waiting
         choice = await self._chooser.choose(pod, namespace, patience=patience)
+        node = node_in_question(pod, choice)
+        left = max(0.0, until - time.monotonic())
+        labels = await self._surroundings.labels_of(node, patience=left) if node else {}
+        return self._decide(pod, namespace, choice, labels)
+
+    def _decide(self, pod: Pod, namespace: str, choice: Choice, labels: NodeLabels) -> Outcome:
+        """What is done to a pod whose VPA is known, and the *labels* of its node if they matter."""
         if choice.vpa is None:
             refusal = choice.refusal
             doubt = refusal is not None and refusal.reason in DOUBTS
             return Outcome(ERROR if doubt else SKIPPED, refusal=refusal)
-        vpa, split = choice.vpa, bool(scope_label(choice.vpa))
-        if split:
-            left = max(0.0, patience - (time.monotonic() - began))
-            vpa = await self._for_node(vpa, pod, patience=left)
+        split = bool(scope_label(choice.vpa))
+        vpa = for_pod(choice.vpa, pod, labels) if split else choice.vpa
         if self._terms.rules.boosts_do_no_harm:
             pod = before_boost(pod)
         done = self._admit(pod, vpa, self._surroundings.ranges_of(namespace), alike=not split)
         if log.isEnabledFor(logs.V2):
             _tell(pod, namespace, vpa.metadata.name, done.reason)
         return Outcome(APPLIED if done.patch else SKIPPED, Answer(patch=done.patch), done.reason)
-
-    async def _for_node(
-        self, vpa: VerticalPodAutoscaler, pod: Pod, *, patience: float
-    ) -> VerticalPodAutoscaler:
-        """What a VPA that splits its DaemonSet recommends for the node that the pod is made for."""
-        node = node_of(pod)
-        known = scope_label(vpa) == HOSTNAME or not node
-        labels = {} if known else await self._surroundings.labels_of(node, patience=patience)
-        return for_pod(vpa, pod, labels)
 
     def _admit(self, pod: Pod, vpa: VerticalPodAutoscaler, ranges: Ranges, *, alike: bool) -> Admitted:
         """The decision, from memory if it was made before and, as for *alike* pods, depends on no nodes."""
@@ -128,6 +145,12 @@ class Pods:
         if key is not None:
             self._memo.put(key, vpa, ranges, admitted)
         return admitted
+
+
+def node_in_question(pod: Pod, choice: Choice) -> str:
+    """The node whose labels say which recommendation of the VPA is the pod's; "" if they do not matter."""
+    label = "" if choice.vpa is None else scope_label(choice.vpa)
+    return node_of(pod) if label not in ("", HOSTNAME) else ""
 
 
 def before_boost(pod: Pod) -> Pod:

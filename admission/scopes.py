@@ -30,11 +30,16 @@ class NodesByName:
             metadata_only=True,
         )
 
+    def known(self, node: str) -> NodeLabels | None:
+        """The labels of *node* under its name, if the copy has it."""
+        found = self.mirror.get(("", node))
+        return None if found is None else {node: found}
+
     async def labels_of(self, node: str, *, patience: float) -> NodeLabels:
-        """The labels of *node* under its name; nothing if they cannot be had within *patience* seconds."""
-        known = self.mirror.get(("", node))
+        """The same; nothing if they cannot be had within *patience* seconds."""
+        known = self.known(node)
         if known is not None:
-            return {node: known}
+            return known
         try:
             async with asyncio.timeout(patience):
                 found = await reads.get(self._connection, NODES, node, kind=PartialObject, metadata_only=True)

@@ -140,7 +140,8 @@ class Service:
             self._health.waiting_for = "a certificate"
             if not await _before(stop, self._certificates.obtain()):
                 return
-            async with self._server.serving(self._settings.webhook.port) as port:
+            port = self._settings.webhook.port
+            async with self._server.serving(port):
                 log.info("Serving the webhook", extra={"port": port})
                 await _before(stop, self._work(port))
 

@@ -3,8 +3,9 @@
     python -m benchmarks.admission [--pods 5000] [--replica-sets 20000] [--rounds 2] [--handler]
 
 The objects are there before: 1,000 Deployments with a VPA each, and so many ReplicaSets of theirs. Then, in
-turns, each webhook is started and 5,000 pods are created, which the API server shows to it one by one. The
-controllers stand still meanwhile, or they would set the pace (20 pods a second).
+turns, each webhook is started and 5,000 pods are created, which the API server shows to it one by one. No
+controller, scheduler or kubelet runs meanwhile: they would set the pace (20 pods a second) and take the CPUs.
+Who is second in one round is first in the next, since an API server gets slower with all that it has seen.
 """
 
 from __future__ import annotations
@@ -49,7 +50,12 @@ DEPLOYMENTS = 1000
 NAMESPACES = 10
 CONTAINERS = ("app", "proxy")
 SMALL = resources("100m", "100Mi")
-CLIENTS = 16
+SETTERS_UP = 16
+"""Connections that create what is there before."""
+CLIENTS = 4
+"""Connections that create pods: with more of them they wait for each other in the API server."""
+SETTLE = 5.0
+"""Seconds between the start of a webhook, or the end of another one, and the load."""
 DURATION = "apiserver_admission_webhook_admission_duration_seconds"
 QUANTILES = (0.5, 0.99)
 
@@ -92,9 +98,10 @@ def main() -> None:
         with told(f"{DEPLOYMENTS} Deployments with {options.replica_sets} ReplicaSets"):
             populate(cluster, options.replica_sets)
         results = []
-        for _ in range(options.rounds):
-            for name in ("upstream", "ours"):
+        for number in range(options.rounds):
+            for name in (("upstream", "ours"), ("ours", "upstream"))[number % 2]:
                 if options.only in (None, name):
+                    time.sleep(SETTLE)
                     results.append(measure(cluster, name, options.pods))
                     print(line(results[-1]), flush=True)
     report(results, options)
@@ -180,7 +187,8 @@ def handler_alone(count: int = 3000) -> None:
 
 def populate(cluster: Cluster, replica_sets: int) -> None:
     """Deployments with VPAs, and ReplicaSets of the past."""
-    cluster.process("kube-controller-manager").pause()
+    for name in ("kube-controller-manager", "kube-scheduler", "kwok"):
+        cluster.process(name).kill()
     account = cluster.api.get("ServiceAccount", "default", "default")
     for number in range(NAMESPACES):
         name = f"bench-{number}"
@@ -190,7 +198,7 @@ def populate(cluster: Cluster, replica_sets: int) -> None:
             name,
         )
     each = max(1, replica_sets // DEPLOYMENTS)
-    with ThreadPoolExecutor(CLIENTS) as threads:
+    with ThreadPoolExecutor(SETTERS_UP) as threads:
         for done, _ in enumerate(threads.map(lambda one: group(cluster, one, each), range(DEPLOYMENTS)), 1):
             if done % 50 == 0:
                 print(f"  {done * each} ReplicaSets", end="\r", file=sys.stderr)
@@ -270,7 +278,7 @@ def measure(cluster: Cluster, name: str, count: int) -> Result:
         wait_for_patch(webhook, pods[0])
         ready = time.monotonic() - started
         webhook.wait()
-        time.sleep(5)
+        time.sleep(SETTLE)
         process = psutil.Process(webhook.process.pid)
         idle = process.memory_info().rss / 2**20
         before, cpu = histogram(cluster), cpu_of(process)

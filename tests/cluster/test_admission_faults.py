@@ -88,10 +88,9 @@ def test_the_owners_in_a_namespace_that_gets_its_first_vpa_are_read_at_once(
     elsewhere.vpa("early")  # from here on ReplicaSets are watched
     names = [f"web-{number}" for number in range(12)]
     for name in names:
-        scene.create(workload("Deployment", name, [container("app", SMALL)], replicas=0))
-    for _ in attempts(30, "their ReplicaSets"):
-        if len(cluster.api.list("ReplicaSet", namespace)) == len(names):
-            break
+        scene.create(workload("Deployment", name, [container("app", SMALL)]))
+    for name in names:
+        scene.pods(name)
     sets = f"/apis/apps/v1/namespaces/{namespace}/replicasets"
     with (
         cluster.fault_proxy() as proxy,
@@ -99,10 +98,24 @@ def test_the_owners_in_a_namespace_that_gets_its_first_vpa_are_read_at_once(
     ):
         for name in names:
             scene.vpa(name, recommendation("app", "250m", "200Mi"))
+        like = scene.pods(names[-1])[0]
+        metadata = {name: like["metadata"][name] for name in ("labels", "ownerReferences")}
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": metadata | {"name": "last"},
+            "spec": like["spec"],
+        }
+        dry = cluster.api.path("Pod", None, namespace) + "?dryRun=All"
+        for _ in attempts(30, "the last VPA to be known", webhook.process):
+            if requests(cluster.api.request("POST", dry, pod)) == TARGET:
+                break
+        cluster.api.delete("Pod", None, namespace)
         for name in names:
-            cluster.api.patch("Deployment", name, namespace, body={"spec": {"replicas": 2}})
-        for name in names:
-            assert [requests(pod) for pod in scene.pods(name, 2)] == [TARGET] * 2
+            for _ in attempts(30, f"the new pod of {name}", webhook.process):
+                found = cluster.api.list("Pod", namespace, labelSelector=f"app={name}")
+                if [requests(one) for one in found] == [TARGET]:
+                    break
         assert webhook.figure(ASKED) >= 1
         assert proxy.count(path=sets) == 1
         assert proxy.count(path=f"{sets}/*") == 0

@@ -80,7 +80,15 @@ class Bench:
     async def labels_of(self, node: str, *, patience: float) -> NodeLabels:
         return self.labels
 
+    def known_labels(self, node: str) -> NodeLabels | None:
+        return self.labels
+
     async def choose(self, pod: Pod, namespace: str, *, patience: float) -> Choice:
+        found = self.known(pod, namespace)
+        assert found is not None
+        return found
+
+    def known(self, pod: Pod, namespace: str) -> Choice | None:
         if self.bug is not None:
             raise self.bug
         if self._chosen is None:
