@@ -7,10 +7,12 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from tests.node.figures import Figures
 from tests.node.workloads import Namespace, container, is_ready, pod_spec, restarts
 from tests.testbed import watchdog
 from tests.testbed.cluster import Cluster
@@ -67,11 +69,12 @@ def test_a_second_cluster_runs_beside_this_one_and_leaves_nothing_when_its_test_
 
 
 def test_a_node_that_loses_its_power_comes_back_with_its_pods(
-    real: Cluster, nodes: RealNodes, namespace: Namespace
+    real: Cluster, nodes: RealNodes, namespace: Namespace, figures: Figures
 ) -> None:
     namespace.deployment("steady", pod_spec(container(requests={"cpu": "10m"}), node="node-2"))
     before = namespace.pod("steady")
     node = nodes["node-2"]
+    start = time.monotonic()
     node.kill()
     assert not kubelets(real, node.name)
     node.start()
@@ -79,6 +82,7 @@ def test_a_node_that_loses_its_power_comes_back_with_its_pods(
         after = namespace.pod("steady")
         if restarts(after) > 0 and is_ready(after):
             break
+    figures("seconds until its pod is ready", round(time.monotonic() - start))
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     nodes.wait_for(real, node)
 

@@ -79,7 +79,7 @@ def test_a_limit_below_what_is_in_use_is_not_asked_for(namespace: Namespace) -> 
 
 @pytest.mark.brief
 def test_a_limit_that_the_node_refuses_is_neither_asked_for_again_nor_evicted_for(
-    namespace: Namespace,
+    namespace: Namespace, figures: Figures
 ) -> None:
     """Use that nobody knew of: the pod has only just taken its memory."""
     hog_deployment(namespace, mib=8)
@@ -89,8 +89,9 @@ def test_a_limit_that_the_node_refuses_is_neither_asked_for_again_nor_evicted_fo
     for _ in attempts(10, "the pod to take its memory", pause=0.02):
         if namespace.cgroup(first).memory > 120 * MI:
             break
-    namespace.recommend("hog", {"app": {"memory": "60Mi"}})
+    start = namespace.recommend("hog", {"app": {"memory": "60Mi"}})
     assert "the node does not lower the memory limit" in namespace.blocked("hog", "LimitBelowUsage")
+    figures("seconds until it is said", round(time.monotonic() - start, 1))
     refused = namespace.pod("hog")
     assert condition(refused, "PodResizeInProgress")["reason"] == "Error"
     time.sleep(3 * UPDATER_SECONDS)
@@ -154,16 +155,17 @@ def test_a_resize_that_would_change_the_qos_class_is_foreseen(namespace: Namespa
 
 @pytest.mark.brief
 def test_a_container_that_asks_for_it_is_restarted_by_a_resize_which_is_said(
-    chart: Chart, namespace: Namespace
+    chart: Chart, namespace: Namespace, figures: Figures
 ) -> None:
     policy = [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]
     app = container(requests={"cpu": "50m", "memory": "64Mi"}, limits={"memory": "64Mi"}, resizePolicy=policy)
     namespace.deployment("old", pod_spec(app, node="node-1"))
     namespace.vpa("old")
     first = namespace.pod("old")
-    namespace.recommend("old", {"app": {"cpu": "50m", "memory": "96Mi"}})
+    start = namespace.recommend("old", {"app": {"cpu": "50m", "memory": "96Mi"}})
     expected = {"requests": {"cpu": "50m", "memory": "96Mi"}, "limits": {"memory": "96Mi"}}
     after = namespace.in_force("old", {"app": expected}, seconds=EFFECT_SECONDS)
+    figures("seconds", round(time.monotonic() - start, 1))
     assert after["metadata"]["uid"] == first["metadata"]["uid"]
     assert restarts(after) == 1
     assert namespace.cgroup(after).memory_limit == 96 * MI
@@ -171,7 +173,7 @@ def test_a_container_that_asks_for_it_is_restarted_by_a_resize_which_is_said(
     assert any("by resizePolicy this restarts app" in line for line in said), said
 
 
-def test_a_deferred_resize_is_made_when_there_is_room(namespace: Namespace) -> None:
+def test_a_deferred_resize_is_made_when_there_is_room(namespace: Namespace, figures: Figures) -> None:
     late_deployment(namespace)
     first = namespace.pod("late")
     namespace.recommend("late", {"app": {"cpu": "500m"}})
@@ -179,14 +181,18 @@ def test_a_deferred_resize_is_made_when_there_is_room(namespace: Namespace) -> N
         if condition(namespace.pod("late"), "PodResizePending").get("reason") == "Deferred":
             break
     namespace.api.delete("Deployment", "filler", namespace.name)
+    start = time.monotonic()
     after = namespace.in_force("late", {"app": {"requests": {"cpu": "500m"}}}, seconds=EFFECT_SECONDS)
+    figures("seconds after the other was deleted", round(time.monotonic() - start, 1))
     assert after["metadata"]["uid"] == first["metadata"]["uid"]
     assert restarts(after) == 0
     assert not condition(after, "PodResizePending")
 
 
 @pytest.mark.slow
-def test_a_resize_deferred_for_five_minutes_becomes_an_eviction(namespace: Namespace) -> None:
+def test_a_resize_deferred_for_five_minutes_becomes_an_eviction(
+    namespace: Namespace, figures: Figures
+) -> None:
     late_deployment(namespace, tied=False)
     first = namespace.pod("late")
     start = namespace.recommend("late", {"app": {"cpu": "500m"}})
@@ -194,7 +200,9 @@ def test_a_resize_deferred_for_five_minutes_becomes_an_eviction(namespace: Names
         found = namespace.pods("late")
         if found and found[0]["metadata"]["uid"] != first["metadata"]["uid"] and is_ready(found[0]):
             break
-    assert 300 <= time.monotonic() - start <= 400
+    seconds = time.monotonic() - start
+    figures("seconds until another pod was ready", round(seconds))
+    assert 300 <= seconds <= 400
     assert found[0]["spec"]["nodeName"] == "node-2"
     assert found[0]["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "500m"
     assert "ResizeFellBack" in {event["reason"] for event in namespace.events("late")}
