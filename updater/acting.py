@@ -27,7 +27,7 @@ from vpa.reasons import Reason, Refusal
 from vpa.telemetry import logs
 from vpa.updates import answers
 from vpa.updates.answers import Answer
-from vpa.updates.budgets import group_of
+from vpa.updates.budgets import GroupKey, group_of
 from vpa.updates.candidates import not_live
 from vpa.updates.passes import VpaPass
 from vpa.updates.permissions import Permission, Permissions
@@ -93,8 +93,8 @@ class Actor:
             action: TokenBucket(qps=loop.eviction_rate_limit, burst=loop.eviction_rate_burst)
             for action in (Action.EVICT, Action.RESIZE)
         }
-        self._under_way: dict[str, Decision] = {}
-        """Uid of a pod → what is being sent."""
+        self._under_way: dict[str, tuple[GroupKey, Decision]] = {}
+        """Uid of a pod → its group, and what is being sent."""
         self._forbidden: dict[str, tuple[float, Refusal]] = {}
         """Namespace in which we may not evict → until when that is taken for granted, and the answer."""
 
@@ -121,7 +121,7 @@ class Actor:
             self._reporter.withdrawn(decision, refusal)
             return []
         uid = decision.pod.metadata.uid
-        self._under_way[uid] = decision
+        self._under_way[uid] = group_of(decision.pod), decision
         try:
             generation = await self._send(decision)
         except RequestError as error:
@@ -178,7 +178,7 @@ class Actor:
         breakers, now, open_in_all = self._memory.breakers, self._now(), 0
         watched = breakers.watched.get(key)
         if not breakers.trusts(now) or (watched is not None and watched.failures):  # else nobody counts them
-            under_way = sum(one.action is Action.EVICT for one in self._under_way.values())
+            under_way = sum(one.action is Action.EVICT for _, one in self._under_way.values())
             open_in_all = breakers.unproven() + under_way
         return breakers.refusal(key, planned=0, open_in_all=open_in_all, now=now)
 
@@ -204,8 +204,8 @@ class Actor:
             rules=self._settings.rules,
             nodes=one.surroundings.nodes,
         )
-        for other in self._under_way.values():
-            if group_of(other.pod) != group or group not in permissions.budget.groups:
+        for others, other in self._under_way.values():
+            if others != group or group not in permissions.budget.groups:
                 continue
             if other.action is Action.EVICT:
                 permissions.budget.evicted(other.pod)
