@@ -50,12 +50,11 @@ def test_metrics_server_cadvisor_and_prometheus_agree_with_the_work_asked_for(
     assert found.memory == pytest.approx((MIB + OWN_MIB) * MI, rel=0.05)
     assert usage.memory_from_cadvisor(namespace, pod) == pytest.approx(found.memory, rel=0.05)
     labels = f'namespace="{namespace.name}",pod="{pod["metadata"]["name"]}",container="app"'
-    scraped = prometheus.value(f"rate(container_cpu_usage_seconds_total{{{labels}}}[20s])")
-    held = prometheus.value(f"container_memory_working_set_bytes{{{labels}}}")
-    assert scraped is not None
-    assert held is not None
-    assert scraped == pytest.approx(rate, rel=0.15)
-    assert held == pytest.approx(found.memory, rel=0.05)
+    for _ in attempts(60, "Prometheus to have scraped a whole window of it", pause=2):
+        scraped = prometheus.value(f"rate(container_cpu_usage_seconds_total{{{labels}}}[30s])") or 0.0
+        held = prometheus.value(f"container_memory_working_set_bytes{{{labels}}}") or 0.0
+        if scraped == pytest.approx(rate, rel=0.15) and held == pytest.approx(found.memory, rel=0.05):
+            break
     figures("asked for", f"{MILLI}m and {MIB} + {OWN_MIB} MiB")
     figures("metrics-server", f"{found.cpu * 1000:.0f}m and {found.memory / MI:.0f} MiB")
     figures("cAdvisor", f"{rate * 1000:.0f}m")
