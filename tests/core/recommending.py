@@ -27,6 +27,7 @@ from vpa.matching import TargetKey
 from vpa.metrics.usage import ABSENT, Usage
 from vpa.objects import meta
 from vpa.objects.autoscalers import VerticalPodAutoscaler
+from vpa.quantities import Quantity
 from vpa.selectors import from_object
 from vpa.sizes.limit_ranges import Ranges
 from vpa.statuses import Wanted, compose
@@ -288,3 +289,17 @@ class World:
     def conditions(self, name: str = "web") -> dict[str, dict[str, Any]]:
         """Type → condition."""
         return {one["type"]: one for one in self.status(name).get("conditions", [])}
+
+
+def of_memory(text: str) -> int:
+    """Bytes of a target, margin taken off."""
+    return int(Quantity.parse(text).value() / 1.15)
+
+
+def web_shop(*args: str, containers: tuple[str, ...] = ("web",), pods: int = 1) -> World:
+    """A world with pods of the Deployment web and its VPA."""
+    made = World(*args)
+    for number in range(pods):
+        made.put_pod(pod_view(f"web-1-{number}", *containers, memory="500Mi"))
+    made.put_vpa(vpa())
+    return made
