@@ -1,11 +1,13 @@
 """Our webhook beside upstream's 1.8.1 on one API server: latency, CPU, memory, start; and our handler alone.
 
-    python -m benchmarks.admission [--pods 5000] [--replica-sets 20000] [--rounds 2] [--handler]
+    python -m benchmarks.admission [--pods 5000] [--replica-sets 20000 60000] [--rounds 2] [--handler]
 
 The objects are there before: 1,000 Deployments with a VPA each, and so many ReplicaSets of theirs. Then, in
 turns, each webhook is started and 5,000 pods are created, which the API server shows to it one by one. No
 controller, scheduler or kubelet runs meanwhile: they would set the pace (20 pods a second) and take the CPUs.
 Who is second in one round is first in the next, since an API server gets slower with all that it has seen.
+Run by root, each webhook has its service account as in a pod; otherwise both read a kubeconfig, for which
+ours needs 20 MiB more.
 """
 
 from __future__ import annotations
@@ -24,12 +26,14 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psutil
 
 from tests.cluster import roles
 from tests.cluster.webhooks import (
+    NAMESPACE,
     OURS,
     Scene,
     Webhook,
@@ -58,6 +62,12 @@ SETTLE = 5.0
 """Seconds between the start of a webhook, or the end of another one, and the load."""
 DURATION = "apiserver_admission_webhook_admission_duration_seconds"
 QUANTILES = (0.5, 0.99)
+IS_ROOT = os.geteuid() == 0
+MOUNT = """
+mount -t tmpfs tmpfs /run && mkdir -p /var/run/secrets/kubernetes.io &&
+cp -r "$0" /var/run/secrets/kubernetes.io/serviceaccount && exec "$@"
+"""
+"""The service account's files, given as ``$0``, seen by one program alone."""
 
 
 @dataclass
@@ -86,7 +96,9 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--pods", type=int, default=5000)
-    parser.add_argument("--replica-sets", type=int, default=20_000)
+    parser.add_argument(
+        "--replica-sets", type=int, nargs="+", default=[20_000, 60_000], help="so many, then so many"
+    )
     parser.add_argument("--rounds", type=int, default=2, help="how often each webhook has its turn")
     parser.add_argument("--handler", action="store_true", help="only our handler, without a cluster")
     parser.add_argument("--only", choices=("ours", "upstream"))
@@ -95,16 +107,20 @@ def main() -> None:
     if options.handler:
         return
     with Cluster(nodes=[FakeNodes(count=1)]) as cluster:
-        with told(f"{DEPLOYMENTS} Deployments with {options.replica_sets} ReplicaSets"):
-            populate(cluster, options.replica_sets)
-        results = []
-        for number in range(options.rounds):
-            for name in (("upstream", "ours"), ("ours", "upstream"))[number % 2]:
-                if options.only in (None, name):
-                    time.sleep(SETTLE)
-                    results.append(measure(cluster, name, options.pods))
-                    print(line(results[-1]), flush=True)
-    report(results, options)
+        prepare(cluster)
+        there = 0
+        for replica_sets in sorted(options.replica_sets):
+            with told(f"{DEPLOYMENTS} Deployments with {replica_sets} ReplicaSets"):
+                populate(cluster, there, replica_sets)
+            there = replica_sets
+            results = []
+            for number in range(options.rounds):
+                for name in (("upstream", "ours"), ("ours", "upstream"))[number % 2]:
+                    if options.only in (None, name):
+                        time.sleep(SETTLE)
+                        results.append(measure(cluster, name, options.pods))
+                        print(line(results[-1]), flush=True)
+            report(results, options.pods, replica_sets)
 
 
 # The handler alone
@@ -185,11 +201,11 @@ def handler_alone(count: int = 3000) -> None:
 # Objects
 
 
-def populate(cluster: Cluster, replica_sets: int) -> None:
-    """Deployments with VPAs, and ReplicaSets of the past."""
+def prepare(cluster: Cluster) -> None:
+    """Namespaces, Deployments with a VPA each, and rest."""
+    account = cluster.api.get("ServiceAccount", "default", "default")
     for name in ("kube-controller-manager", "kube-scheduler", "kwok"):
         cluster.process(name).kill()
-    account = cluster.api.get("ServiceAccount", "default", "default")
     for number in range(NAMESPACES):
         name = f"bench-{number}"
         cluster.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
@@ -197,24 +213,31 @@ def populate(cluster: Cluster, replica_sets: int) -> None:
             {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account["metadata"]["name"]}},
             name,
         )
-    each = max(1, replica_sets // DEPLOYMENTS)
+
+
+def populate(cluster: Cluster, there: int, wanted: int) -> None:
+    """Deployments with VPAs if there are none yet, and from *there* to *wanted* ReplicaSets of the past."""
+    revisions = range(there // DEPLOYMENTS, wanted // DEPLOYMENTS)
     with ThreadPoolExecutor(SETTERS_UP) as threads:
-        for done, _ in enumerate(threads.map(lambda one: group(cluster, one, each), range(DEPLOYMENTS)), 1):
-            if done % 50 == 0:
-                print(f"  {done * each} ReplicaSets", end="\r", file=sys.stderr)
+        for _ in threads.map(lambda one: group(cluster, one, revisions), range(DEPLOYMENTS)):
+            pass
     cluster.api.close()  # the server has closed what was idle meanwhile; the next request connects anew
 
 
-def group(cluster: Cluster, number: int, replica_sets: int) -> None:
-    """One Deployment, its VPA, and its ReplicaSets."""
+def group(cluster: Cluster, number: int, revisions: range) -> None:
+    """One Deployment, its VPA, and *revisions* of its ReplicaSets."""
     scene = Scene(cluster, namespace(number))
     name = f"web-{number}"
     containers = [container(one, SMALL, resources("200m", "200Mi")) for one in CONTAINERS]
-    scene.vpa(name, *(recommendation(one, "253m", "262144k") for one in CONTAINERS))
-    deployment = workload("Deployment", name, containers, replicas=0)
-    deployment["spec"]["revisionHistoryLimit"] = 1_000_000
-    owner = reference(scene.create(deployment))
-    for revision in range(replica_sets):
+    if revisions.start == 0:
+        scene.vpa(name, *(recommendation(one, "253m", "262144k") for one in CONTAINERS))
+        deployment = workload("Deployment", name, containers, replicas=0)
+        deployment["spec"]["revisionHistoryLimit"] = 1_000_000
+        owner = reference(scene.create(deployment))
+    else:
+        deployment = cluster.api.get("Deployment", name, scene.namespace)
+        owner = reference({"apiVersion": "apps/v1", "kind": "Deployment", **deployment})
+    for revision in revisions:
         body = workload("ReplicaSet", f"{name}-{revision:010x}", containers, replicas=0)
         labels = {"app": name, "pod-template-hash": f"{revision:010x}"}
         body["metadata"] |= {"labels": labels, "ownerReferences": [owner]}
@@ -234,15 +257,13 @@ def reference(owner: Json) -> Json:
 
 
 def pods_to_create(cluster: Cluster, count: int) -> list[tuple[str, Json]]:
-    """(namespace, pod) of *count* pods of the newest ReplicaSets."""
-    newest: dict[str, Json] = {}
-    for one in cluster.api.request("GET", "/apis/apps/v1/replicasets")["items"]:
-        owner = one["metadata"]["ownerReferences"][0]["name"]
-        one |= {"apiVersion": "apps/v1", "kind": "ReplicaSet"}
-        if owner not in newest or newest[owner]["metadata"]["name"] < one["metadata"]["name"]:
-            newest[owner] = one
+    """(namespace, pod) of *count* pods, of one ReplicaSet of each Deployment."""
+    sets = []
+    for number in range(min(count, DEPLOYMENTS)):
+        oldest = cluster.api.get("ReplicaSet", f"web-{number}-{0:010x}", namespace(number))
+        sets.append({"apiVersion": "apps/v1", "kind": "ReplicaSet", **oldest})
     found = []
-    for one in itertools.islice(itertools.cycle(newest.values()), count):
+    for one in itertools.islice(itertools.cycle(sets), count):
         template = one["spec"]["template"]
         metadata = {
             "generateName": f"{one['metadata']['name']}-",
@@ -252,6 +273,29 @@ def pods_to_create(cluster: Cluster, count: int) -> list[tuple[str, Json]]:
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
         found.append((one["metadata"]["namespace"], pod))
     return found
+
+
+@dataclass(kw_only=True)
+class InPod(Webhook):
+    """A webhook that finds its service account where a kubelet would have put it, if we may do that."""
+
+    def command(self) -> list[str | Path]:
+        if not IS_ROOT:
+            return super().command()
+        command = [part for part in super().command() if not str(part).startswith("--kubeconfig=")]
+        return ["unshare", "--mount", "sh", "-c", MOUNT, str(self._files()), *command]
+
+    def _files(self) -> Path:
+        folder = self.cluster.folder / f"{self.name}-account"
+        folder.mkdir()
+        (folder / "token").write_text(self.account.token)
+        (folder / "ca.crt").write_bytes(self.cluster.ca.read_bytes())
+        return folder
+
+    def spawn(self) -> None:
+        host, _, port = self.cluster.server.removeprefix("https://").partition(":")
+        environment = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
+        self.process = self.cluster.spawn(self.name, self.command(), NAMESPACE=NAMESPACE, **environment)
 
 
 # Measuring
@@ -266,7 +310,7 @@ def measure(cluster: Cluster, name: str, count: int) -> Result:
         program = [builds.binary("upstream-admission-controller")]
     pods = pods_to_create(cluster, count)
     started = time.monotonic()
-    webhook = Webhook(
+    webhook = InPod(
         cluster=cluster,
         account=account,
         name=f"{name}-{time.monotonic_ns()}",
@@ -403,9 +447,9 @@ class Waited:
         return low
 
 
-def report(results: Sequence[Result], options: argparse.Namespace) -> None:
+def report(results: Sequence[Result], pods: int, replica_sets: int) -> None:
     """A table, and the ratios of the means."""
-    scene = f"{options.pods} pods, {options.replica_sets} ReplicaSets, {DEPLOYMENTS} VPAs"
+    scene = f"{pods} pods, {replica_sets} ReplicaSets, {DEPLOYMENTS} VPAs"
     print(f"\n{scene}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}")
     for result in results:
         print(line(result))
