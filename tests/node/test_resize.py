@@ -94,7 +94,7 @@ def test_a_limit_that_the_node_refuses_is_neither_asked_for_again_nor_evicted_fo
     figures("seconds until it is said", round(time.monotonic() - start, 1))
     refused = namespace.pod("hog")
     assert condition(refused, "PodResizeInProgress")["reason"] == "Error"
-    time.sleep(3 * UPDATER_SECONDS)
+    time.sleep(2 * UPDATER_SECONDS)
     after = namespace.pod("hog")
     assert after["metadata"]["uid"] == first["metadata"]["uid"]
     assert after["metadata"]["generation"] == refused["metadata"]["generation"] == 2
@@ -135,7 +135,7 @@ def test_what_the_server_refuses_as_too_large_is_understood_and_not_asked_for_ag
         namespace.recommend("giant", {"app": {"cpu": "64"}})
         with real.spawn("updater", command) as updater:
             message = namespace.blocked("giant", "ResizeInfeasible")
-            time.sleep(3 * UPDATER_SECONDS)
+            time.sleep(2 * UPDATER_SECONDS)
             refusals = [line for line in updater.logs().splitlines() if "A pod was not resized" in line]
     finally:
         real.kubectl(*scale, "--replicas=2")

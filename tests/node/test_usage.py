@@ -25,8 +25,8 @@ OWN_MIB = 4
 
 @pytest.fixture(scope="module")
 def prometheus(real: Cluster, nodes: RealNodes) -> Scraper:
-    """One that scrapes cAdvisor every 5 seconds, as long as the cluster runs."""
-    return Scraper(real, nodes)
+    """One that scrapes cAdvisor every 2 seconds, as long as the cluster runs."""
+    return Scraper(real, nodes, interval=2)
 
 
 @pytest.mark.brief
@@ -41,7 +41,7 @@ def test_metrics_server_cadvisor_and_prometheus_agree_with_the_work_asked_for(
         if found.memory > MIB * MI:
             break
     seconds, begun = usage.cpu_from_cadvisor(namespace, pod)
-    time.sleep(20)
+    time.sleep(MEASURED_SECONDS)
     later, ended = usage.cpu_from_cadvisor(namespace, pod)
     rate = (later - seconds) / (ended - begun)
     found = usage.from_metrics_server(namespace, pod)["app"]
@@ -51,7 +51,7 @@ def test_metrics_server_cadvisor_and_prometheus_agree_with_the_work_asked_for(
     assert usage.memory_from_cadvisor(namespace, pod) == pytest.approx(found.memory, rel=0.05)
     labels = f'namespace="{namespace.name}",pod="{pod["metadata"]["name"]}",container="app"'
     for _ in attempts(60, "Prometheus to have scraped a whole window of it", pause=2):
-        scraped = prometheus.value(f"rate(container_cpu_usage_seconds_total{{{labels}}}[30s])") or 0.0
+        scraped = prometheus.value(f"rate(container_cpu_usage_seconds_total{{{labels}}}[15s])") or 0.0
         held = prometheus.value(f"container_memory_working_set_bytes{{{labels}}}") or 0.0
         if scraped == pytest.approx(rate, rel=0.15) and held == pytest.approx(found.memory, rel=0.05):
             break
