@@ -93,12 +93,10 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Who does not read answers gets no more calls through."""
-        if self._transport is not None:
-            self._transport.pause_reading()
+        self._listen(False)
 
     def resume_writing(self) -> None:
-        if self._transport is not None:
-            self._transport.resume_reading()
+        self._listen(True)
 
     def data_received(self, data: bytes) -> None:
         if self._over:
@@ -170,7 +168,7 @@ class Connection(asyncio.Protocol):
         if self._asking is None:
             self._answer()
         elif len(self._waiting) >= MOST_WAITING:
-            self.pause_writing()
+            self._listen(False)
 
     # Answers
 
@@ -189,7 +187,7 @@ class Connection(asyncio.Protocol):
         reply = await self._handler.finish(begun)
         self._asking = None
         self._write(reply, complete, started)
-        self.resume_writing()
+        self._listen(True)
         self._answer()
 
     def _write(self, reply: Reply, complete: _Complete, started: float) -> None:
@@ -203,6 +201,14 @@ class Connection(asyncio.Protocol):
         now = time.perf_counter()
         self._steps["write_response"](now - built)
         self._steps["total"](now - started)
+
+    def _listen(self, on: bool) -> None:
+        if self._transport is None:
+            return
+        if on:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
 
     def _refuse(self, status: HTTPStatus, text: str) -> None:
         self._end_with(Reply(status, f"{text}\n".encode(), TEXT))

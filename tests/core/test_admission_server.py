@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import trustme
 
-from admission import tls
+from admission import connections, tls
 from admission.choosing import Choice
 from admission.connections import KEPT_OPEN, LARGEST_HEAD, MOST_WAITING, PATIENCE, Connection
 from admission.handler import LARGEST
@@ -28,6 +28,11 @@ from vpa.objects.pods import Pod
 CA = trustme.CA(key_type=trustme.KeyType.ECDSA)
 TARGET = {"app": {"cpu": "250m"}}
 REVIEW = json.dumps(review(PODS, pod(container("app", {"cpu": "100m"})))).encode()
+
+
+@pytest.fixture(autouse=True)
+def quick_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "DEAF", 0.1)
 
 
 def call(body: bytes = REVIEW, *headers: str, method: str = "POST", version: str = "1.1") -> bytes:
