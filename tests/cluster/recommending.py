@@ -253,11 +253,13 @@ class Shop:
 
     @contextlib.contextmanager
     def upstream(self, *args: str, interval: str = "1s", everywhere: bool = False) -> Iterator[Running]:
-        """Upstream's recommender 1.8.1, killed at the end of the block."""
+        """Upstream's recommender 1.8.1 with its own roles, killed at the end of the block."""
+        account = self.cluster.service_account("kube-system", "upstream-recommender")
+        roles.upstream("recommender").grant_to(account)
         port = ports.free()
         command: list[str | Path] = [
             builds.binary("upstream-recommender"),
-            f"--kubeconfig={self.account().kubeconfig}",
+            f"--kubeconfig={account.kubeconfig}",
             f"--address=127.0.0.1:{port}",
             f"--recommender-interval={interval}",
             "--leader-elect=false",
