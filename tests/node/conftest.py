@@ -26,6 +26,9 @@ LARGE = Size()
 SMALL = Size(cpu=500 * (os.cpu_count() or 1), memory=2048)
 """The second node: half the machine's CPU and 2 GiB."""
 
+ONE_NODE = bool(os.environ.get("VPA_TESTBED_ONE_NODE"))
+"""Slow machines can do with the large one, and one pod of each of our services: most tests need no more."""
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -67,7 +70,7 @@ def figures(request: pytest.FixtureRequest) -> Figures:
 @pytest.fixture(scope="session")
 def nodes() -> RealNodes:
     """Two nodes, a large and a small one, with this project's images."""
-    return RealNodes([LARGE, SMALL], archives=[project_image.archive()])
+    return RealNodes([LARGE] if ONE_NODE else [LARGE, SMALL], archives=[project_image.archive()])
 
 
 @pytest.fixture(scope="session")
@@ -81,7 +84,12 @@ def real(nodes: RealNodes) -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def chart(real: Cluster) -> Chart:
     """Our chart as it is shipped, with shorter intervals; running."""
-    installed = Chart(real)
+    single = {
+        "recommender": {"replicas": 1},
+        "updater": {"replicas": 1},
+        "admissionController": {"replicas": 1},
+    }
+    installed = Chart(real, values=single if ONE_NODE else None)
     installed.install()
     return installed
 

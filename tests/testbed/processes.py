@@ -130,13 +130,17 @@ class Process:
         return self._process
 
 
+def patience() -> float:
+    """How much longer than usual everything takes on this machine."""
+    return float(os.environ.get(PATIENCE, "1"))
+
+
 def attempts(seconds: float, what: str, *processes: Process, pause: float = 0.05) -> Iterator[None]:
     """For polling: yields until *seconds* have passed, then raises `TimeoutError` naming *what*.
 
-    On a machine that is so many times slower than usual as the variable `PATIENCE` says, it waits as much
-    longer. Raises `ProcessError` as soon as one of *processes* has ended.
+    It waits longer with more `patience`. Raises `ProcessError` as soon as one of *processes* has ended.
     """
-    seconds *= float(os.environ.get(PATIENCE, "1"))
+    seconds *= patience()
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         for process in processes:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import urllib.parse
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -95,15 +96,21 @@ class _Server(Process):
 
 
 class Prometheus(_Server):
-    """A Prometheus over the blocks in *folder*/data; it scrapes nothing. A context manager."""
+    """A Prometheus over the blocks in *folder*/data. A context manager.
 
-    def __init__(self, folder: Path, *, arguments: Iterable[str] = ()) -> None:
+    It scrapes nothing but *scraped*, job → URL, each second.
+    """
+
+    def __init__(
+        self, folder: Path, *, arguments: Iterable[str] = (), scraped: Mapping[str, str] | None = None
+    ) -> None:
         self.port = ports.free()
         self.url = f"http://{ADDRESS}:{self.port}"
         self.data = folder / "data"
         self.data.mkdir(parents=True, exist_ok=True)
         config = folder / "prometheus.yml"
-        config.write_text("global: {}\n", encoding="ascii")
+        jobs = [_job(name, url) for name, url in (scraped or {}).items()]
+        config.write_text(json.dumps({"scrape_configs": jobs}), encoding="ascii")  # YAML reads JSON
         super().__init__(
             "prometheus",
             folder,
@@ -124,6 +131,18 @@ class Prometheus(_Server):
     def wait_until_ready(self) -> None:
         """Until it answers queries."""
         self._wait(f"{self.url}/-/ready")
+
+
+def _job(name: str, url: str) -> dict[str, Any]:
+    parts = urllib.parse.urlsplit(url)
+    return {
+        "job_name": name,
+        "scheme": parts.scheme,
+        "metrics_path": parts.path,
+        "scrape_interval": "1s",
+        "scrape_timeout": "1s",
+        "static_configs": [{"targets": [parts.netloc]}],
+    }
 
 
 class Trickster(_Server):

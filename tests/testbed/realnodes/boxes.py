@@ -17,7 +17,7 @@ import psutil
 
 from tests.testbed import folders, kubeconfigs
 from tests.testbed.certificates import Authority
-from tests.testbed.processes import Process
+from tests.testbed.processes import Process, patience
 from tests.testbed.realnodes import cgroups, configuration, network, requirements
 from tests.testbed.realnodes.network import Network
 from tests.testbed.realnodes.packets import Tools
@@ -260,7 +260,7 @@ class Node:
             f"--node-ip={self.address}",
             "--root-dir=/var/lib/kubelet",
             # cAdvisor's default of 10 s would make every test of usage wait.
-            "--housekeeping-interval=2s",
+            f"--housekeeping-interval={2 * patience():g}s",
         ]
 
     def _kube_proxy(self) -> Sequence[str | Path]:

@@ -27,6 +27,11 @@ def start(cluster: Cluster, program: Path) -> None:
     kubeconfig = kubeconfigs.write(
         cluster.folder / f"{NAME}.kubeconfig", server=cluster.inner_server, ca=cluster.ca, user=certificate
     )
+    for body in _permissions():
+        cluster.api.apply(body)
+    for _ in attempts(30, "metrics-server's permissions to be in force"):  # it gives up without them
+        if _may_read_configuration(cluster):
+            break
     cluster.add(
         NAME,
         [
@@ -44,7 +49,7 @@ def start(cluster: Cluster, program: Path) -> None:
             f"--kubelet-request-timeout={RESOLUTION_SECONDS // 2}s",  # equal ones are refused
         ],
     ).start()
-    for body in (*_permissions(), *_registration(port, cluster.authority.bundle)):
+    for body in _registration(port, cluster.authority.bundle):
         cluster.api.apply(body)
 
 
@@ -56,6 +61,21 @@ def wait(cluster: Cluster, seconds: float = 60) -> None:
             one["type"] == "Available" and one["status"] == "True" for one in status.get("conditions", ())
         ):
             return
+
+
+def _may_read_configuration(cluster: Cluster) -> bool:
+    wanted = {
+        "namespace": NAMESPACE,
+        "verb": "get",
+        "resource": "configmaps",
+        "name": "extension-apiserver-authentication",
+    }
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {"user": NAME, "resourceAttributes": wanted},
+    }
+    return bool(cluster.api.create(review)["status"]["allowed"])
 
 
 def _permissions() -> list[Json]:
