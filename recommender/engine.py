@@ -104,7 +104,8 @@ class Engine:
         if instance is None:
             self.own.ooms.inc(result="unknown")
             return set()
-        outcome = self.usage.record_oom(instance, kill.time, kill.memory)
+        ahead = self.rules.plausible_times and kill.time > now + samples.AHEAD
+        outcome = self.usage.record_oom(instance, now if ahead else kill.time, kill.memory)
         self.own.ooms.inc(result=outcome.value)
         if outcome is not OOMOutcome.RECORDED:
             return set()

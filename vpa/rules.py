@@ -181,7 +181,9 @@ class Rules(flags.Group):
     evictions_of_many: bool = rule(
         "An eviction for lack of memory counts for each container that the kubelet names, not only for one."
     )
-    plausible_times: bool = rule("Usage stamped more than ten minutes ahead of our clock is no sample.")
+    plausible_times: bool = rule(
+        "Usage stamped more than ten minutes ahead of our clock is no sample, and a kill stamped so was now."
+    )
 
     # Recommender: checkpoints and status
     late_checkpoints: bool = rule(

@@ -8,6 +8,7 @@ import sys
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,14 @@ class Running:
         """How many ticks were made."""
         return self.figures().get('vpa_recommender_execution_latency_seconds_count{step="total"}', 0.0)
 
+    def samples(self) -> float:
+        """How many CPU samples of containers with a VPA in mode Off have been accepted."""
+        return self.figures().get('vpa_quality_cpu_recommendations_cores_count{update_mode="Off"}', 0.0)
+
+    def logged(self, text: str) -> int:
+        """How many lines of the log contain *text*."""
+        return sum(text in line for line in self.process.logs().splitlines())
+
     def answers(self) -> bool:
         """Whether its endpoint is there."""
         with contextlib.suppress(OSError):
@@ -61,6 +70,16 @@ class Running:
                 ticks = self.ticks()
                 wanted = ticks + more if wanted is None else wanted
                 if ticks >= wanted:
+                    return
+
+    def wait_for_samples(self, more: int) -> None:
+        """Wait until so many more samples have been accepted from now on."""
+        wanted = None
+        for _ in attempts(SECONDS, f"{more} samples", self.process):
+            with contextlib.suppress(OSError):
+                samples = self.samples()
+                wanted = samples + more if wanted is None else wanted
+                if samples >= wanted:
                     return
 
 
@@ -155,6 +174,37 @@ class Shop:
         body = [{"op": "remove", "path": "/status"}]
         self.api.patch(VPA, vpa, self.namespace, body=body, subresource="status", how="json")
 
+    def remember(
+        self, vpa: str, container: str, *, days: tuple[float, float], buckets: tuple[int, int], weight: float
+    ) -> None:
+        """What an earlier recommender saved, enough of it to be trusted.
+
+        *days*: how long ago the first and the last sample were; *buckets*: of CPU and memory.
+        """
+        first, last = (
+            (datetime.now(UTC) - timedelta(days=each)).strftime("%Y-%m-%dT%H:%M:%SZ") for each in days
+        )
+        cpu, memory = (
+            {"referenceTimestamp": first, "bucketWeights": {str(bucket): 10000}, "totalWeight": weight}
+            for bucket in buckets
+        )
+        body = {
+            "apiVersion": "autoscaling.k8s.io/v1",
+            "kind": CHECKPOINT,
+            "metadata": {"name": f"{vpa}-{container}"},
+            "spec": {"vpaObjectName": vpa, "containerName": container},
+            "status": {
+                "version": "v3",
+                "lastUpdateTime": last,
+                "firstSampleStart": first,
+                "lastSampleStart": last,
+                "totalSamplesCount": 20_000,
+                "cpuHistogram": cpu,
+                "memoryHistogram": memory,
+            },
+        }
+        self.api.create(body, self.namespace)
+
     # What became of them
 
     def status(self, vpa: str) -> Json:
@@ -193,6 +243,11 @@ class Shop:
         """A checkpoint's status."""
         found: Json = self.api.get(CHECKPOINT, f"{vpa}-{container}", self.namespace)["status"]
         return found
+
+    def samples(self, vpa: str, container: str) -> int:
+        """The samples that a checkpoint counts; 0 without one."""
+        found = self.saved(vpa, container)
+        return 0 if found is None else int(found["status"].get("totalSamplesCount", 0))
 
     def events(self, vpa: str) -> list[tuple[str, str]]:
         """(reason, message) of the events about a VPA, found as kubectl describe finds them."""

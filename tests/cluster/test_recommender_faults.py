@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.cluster.recommending import Running, Shop
+from tests.cluster.recommending import Shop
 from tests.testbed.cluster import Cluster
 from tests.testbed.faults import FaultProxy
 from tests.testbed.metrics import MetricsApi
@@ -34,18 +34,6 @@ def proxy(cluster: Cluster) -> Iterator[FaultProxy]:
         yield made
 
 
-def count(running: Running, text: str) -> int:
-    """How many lines of the log contain *text*."""
-    return sum(text in line for line in running.process.logs().splitlines())
-
-
-def wait_for_samples(shop: Shop, running: Running, more: int) -> None:
-    """Wait until so many more samples have been accepted."""
-    series = 'vpa_quality_cpu_recommendations_cores_count{update_mode="Off"}'
-    start = running.figures().get(series, 0.0)
-    shop.wait("samples", lambda: running.figures().get(series, 0.0) >= start + more, running.process)
-
-
 def test_without_a_metrics_api_the_loop_goes_on_and_says_each_trouble_once(shop: Shop) -> None:
     metrics = shop.cluster.metrics
     with shop.recommender() as running:
@@ -59,13 +47,13 @@ def test_without_a_metrics_api_the_loop_goes_on_and_says_each_trouble_once(shop:
             fault()
             running.wait_for_ticks(ticks)
             assert shop.cpu("web") == "587m"
-            assert count(running, "The Metrics API: ") == 2 * number - 1, "said once, not in each tick"
+            assert running.logged("The Metrics API: ") == 2 * number - 1, "said once, not in each tick"
             metrics.heal()
-            wait_for_samples(shop, running, 2)
-            assert count(running, "The Metrics API: well again") == number
+            running.wait_for_samples(2)
+            assert running.logged("The Metrics API: well again") == number
         metrics.delay(1.0)  # longer than the interval
-        wait_for_samples(shop, running, 2)
-        assert count(running, "A tick took") >= 1
+        running.wait_for_samples(2)
+        assert running.logged("A tick took") >= 1
         assert running.figures()["vpa_recommender_usage_age_seconds"] < 5
 
 
@@ -84,7 +72,7 @@ def test_when_the_server_answers_429_to_every_write_all_is_written_afterwards(
         proxy.heal()
         shop.wait("the newest status", lambda: shop.cpu("web") != "587m", running.process)
         shop.wait("the checkpoint of the kill", lambda: shop.saved("web", "web"), running.process)
-        assert count(running, "A tick failed") == 0
+        assert running.logged("A tick failed") == 0
 
 
 def test_a_server_that_cannot_be_reached_for_a_while_costs_nothing(shop: Shop, proxy: FaultProxy) -> None:
@@ -120,7 +108,7 @@ def test_checkpoints_that_cannot_be_listed_at_the_start_delay_only_what_depends_
         shop.wait("its end", lambda: not shop.has_condition("web", "FetchingHistory"), running.process)
         assert shop.cpu("web") == "587m"
         shop.cluster.metrics.heal()
-        wait_for_samples(shop, running, 2)
+        running.wait_for_samples(2)
         assert running.process.stop() == 0
     after = shop.saved("web", "web")
     assert after is not None
@@ -137,7 +125,7 @@ def test_history_survives_a_restart_while_its_target_cannot_be_read(shop: Shop, 
         shop.wait("usage", lambda: shop.has_cpu("roll", "587m"), running.process)
         running.wait_for_ticks(3)
         assert running.process.stop() == 0
-        before = saved_samples(shop, "roll")
+        before = shop.samples("roll", "roll")
         proxy.answer(503, path="*/scale")
         proxy.answer(503, path="/apis/testbed.example.com*")
         running.process.start()
@@ -148,16 +136,9 @@ def test_history_survives_a_restart_while_its_target_cannot_be_read(shop: Shop, 
         proxy.heal()
         shop.wait("its end", lambda: not shop.has_condition("roll", "ConfigUnsupported"), running.process)
         assert shop.cpu("roll") == "587m"
-        wait_for_samples(shop, running, 1)
+        running.wait_for_samples(1)
         assert running.process.stop() == 0
-        assert saved_samples(shop, "roll") > before > 0
-
-
-def saved_samples(shop: Shop, name: str) -> int:
-    """The samples that the checkpoint of the container *name* of the VPA *name* counts."""
-    found = shop.saved(name, name)
-    assert found is not None
-    return int(found["status"]["totalSamplesCount"])
+        assert shop.samples("roll", "roll") > before > 0
 
 
 def rollouts(shop: Shop) -> None:
@@ -228,7 +209,7 @@ def test_clocks_that_jump_lose_no_samples(shop: Shop) -> None:
         shop.cluster.metrics.clock(start=time.time() - 7200, speed=1)  # back
         running.wait_for_ticks(3)
         shop.cluster.metrics.clock()  # and forth
-        wait_for_samples(shop, running, 3)
+        running.wait_for_samples(3)
         assert running.process.running
 
 
@@ -246,14 +227,14 @@ def test_a_restart_of_the_api_server_and_a_pause_of_ours_lose_nothing(own_cluste
         own_cluster.process("kube-apiserver").start()
         own_cluster.wait_until_ready()
         shop.api.close()  # the test's own connection is broken too
-        wait_for_samples(shop, running, 2)
+        running.wait_for_samples(2)
         running.process.pause()
         time.sleep(2)
         running.process.resume()
-        wait_for_samples(shop, running, 2)
+        running.wait_for_samples(2)
         shop.vpa("late", target="web")
         shop.wait_for_target("late", "web")
-        assert count(running, "A tick failed") == 0
+        assert running.logged("A tick failed") == 0
         assert running.process.stop() == 0
         found = shop.saved("web", "web")
         assert found is not None

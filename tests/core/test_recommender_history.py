@@ -275,6 +275,32 @@ def test_when_every_replica_is_killed_the_target_rises_at_once() -> None:
     assert of_memory(made.targets()["web"]["memory"]) >= 600 * MIB > before
 
 
+def test_a_kill_by_a_clock_that_is_a_day_ahead_locks_no_later_usage_out() -> None:
+    made = web_shop()
+    made.run(600, ("web-1-0", "web", 0.1, 400))
+    made.kill("web-1-0", "web", 500, ago=-DAY)
+    made.tick()
+    assert of_memory(made.targets()["web"]["memory"]) >= 600 * MIB, "it counts all the same"
+    made.run(600, ("web-1-0", "web", 0.1, 900))
+    assert of_memory(made.targets()["web"]["memory"]) >= 890 * MIB
+
+
+def test_clocks_that_jump_lose_no_samples_but_those_stamped_in_the_far_future() -> None:
+    """Ours goes back by an hour for a minute; then that of the usage does, as if it had not been scraped."""
+    made = web_shop()
+    usage = ("web-1-0", "web", 0.1, 400.0)
+    made.run(600, usage)
+    (row,) = made.engine.tracker.rows().tolist()
+    counted = made.engine.usage.sample_count
+    for jump in (-HOUR, HOUR):  # a time before the newest sample is no news, and neither is it any harm
+        made.pass_time(jump)
+        made.read(usage)
+        made.tick()
+    assert counted[row] == 10
+    made.run(600, usage)
+    assert counted[row] == 20
+
+
 def test_settings_of_a_policy_hold_for_kills_and_end_with_it() -> None:
     made = web_shop("--feature-gates=PerVPAConfig=true")
     policy = {"containerName": "*", "oomBumpUpRatio": "3", "oomMinBumpUp": "0"}
