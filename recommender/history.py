@@ -26,7 +26,8 @@ from vpa.metrics.history.loading import HistoryError, HistoryLoader, Past, Progr
 from vpa.metrics.history.planning import Target
 from vpa.metrics.prometheus import names
 from vpa.metrics.prometheus.access import Access
-from vpa.metrics.prometheus.client import Client
+from vpa.metrics.prometheus.client import TOO_SLOW, Client
+from vpa.metrics.prometheus.errors import NoAddressError, PrometheusError
 from vpa.objects.autoscalers import VerticalPodAutoscaler
 
 log = logging.getLogger(__name__)
@@ -55,6 +56,8 @@ class _Load:
     targets: frozenset[TargetKey]
     progress: Progress = field(default_factory=Progress)
     task: asyncio.Task[None] | None = None
+    said: dict[tuple[str, ...], str] = field(default_factory=dict)
+    """Kind of error → what was said of it."""
 
 
 class HistoryReader:
@@ -199,7 +202,12 @@ class HistoryReader:
         return Target(namespace=target.namespace, kind=target.kind, name=target.name, series=series)
 
     def _watch(self, load: _Load, progress: Progress) -> None:
+        """What goes wrong is said when it does, once for each kind: it may go on for long."""
         load.progress = progress
+        error = progress.error
+        if error is not None and (kind := _kind(error)) not in load.said:
+            load.said[kind] = str(error)
+            log.warning("Reading history: %s", error)
 
     def _past(self, namespaces: set[str]) -> Past:
         """What the cluster knows of these namespaces."""
@@ -287,7 +295,8 @@ class HistoryReader:
     def _report(self, load: _Load, seconds: float) -> None:
         progress = load.progress
         for note in (*progress.notes, *progress.problems):
-            log.info("%s", note)
+            if note not in load.said.values():
+                log.info("%s", note)
         log.info(
             "History is read",
             extra={
@@ -329,6 +338,11 @@ def _has_recommendation(served: Served) -> bool:
     return status is not None and status.recommendation is not None
 
 
+def _kind(error: PrometheusError) -> tuple[str, ...]:
+    causes = error.causes if isinstance(error, NoAddressError) else ()
+    return tuple(type(one).__name__ for one in (error, *causes))
+
+
 @contextlib.asynccontextmanager
 async def opened(settings: Settings, metrics: RecommenderMetrics) -> AsyncIterator[Client | None]:
     """The client that *settings* ask for; None where history does not come from Prometheus."""
@@ -340,17 +354,25 @@ async def opened(settings: Settings, metrics: RecommenderMetrics) -> AsyncIterat
         yield client
 
 
-def client_of(settings: Settings, metrics: RecommenderMetrics) -> Client:
-    """A client for Prometheus that keeps upstream's metrics of its requests."""
+def client_of(
+    settings: Settings, metrics: RecommenderMetrics, *, limit: float | None = None, too_slow: str = TOO_SLOW
+) -> Client:
+    """A client for Prometheus that keeps upstream's metrics of its requests.
+
+    *limit*: seconds in which an answer must have come even where ``--prometheus-query-timeout`` is longer;
+    *too_slow*: what is said of one that has not.
+    """
 
     def note(code: str, method: str, seconds: float) -> None:
         metrics.prometheus_requests.inc(code=code, method=method)
         metrics.prometheus_duration.observe(seconds, code=code, method=method)
 
     history = settings.history
+    timeout = history.prometheus_query_timeout / SECOND
     return Client(
         Access.from_flags(history),
-        timeout=history.prometheus_query_timeout / SECOND,
+        timeout=timeout if limit is None else min(timeout, limit),
         concurrency=history.prometheus_query_concurrency,
+        too_slow=too_slow,
         note=note,
     )

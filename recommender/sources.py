@@ -116,7 +116,8 @@ async def opened(
         yield FromExternalMetrics(external, autoscalers)
     elif chosen.usage_source == PROMETHEUS:
         history = settings.history
-        async with client_of(settings, metrics) as client:
+        too_slow = "usage is read again in the next tick"
+        async with client_of(settings, metrics, limit=limit, too_slow=too_slow) as client:
             usage = PrometheusUsage(
                 client=client,
                 names=names.from_flags(history),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import subprocess
@@ -14,11 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.cluster.recommending import Running, Shop, dumped
-from tests.testbed import folders, traces
+from tests.cluster import roles
+from tests.cluster.recommending import CHECKPOINT, Running, Shop, dumped
+from tests.testbed import folders, ports, traces
 from tests.testbed.cluster import Cluster
 from tests.testbed.metrics import MetricsApi
-from tests.testbed.prometheus import Prometheus, Series, backfill
+from tests.testbed.prometheus import Prometheus, Series, Trickster, backfill
+from tests.testbed.prometheus_proxy import Asked, PrometheusProxy
 from vpa import times
 
 pytestmark = [pytest.mark.cluster, pytest.mark.prometheus]
@@ -29,6 +32,7 @@ SCRAPE = 60
 FLAGS = (f"--history-length={DAYS}d", "--history-resolution=1m")
 """A point of a minute counts as a sample does, so that a file of usage leads to the same numbers."""
 
+PODS = ("db-0", "later-0", "front-0", "front-1")
 KINDS = ("verticalpodautoscaler", "statefulset", "pod")
 
 
@@ -39,7 +43,7 @@ def shop(cluster: Cluster, metrics: MetricsApi, namespace: str) -> Shop:
 
 @pytest.fixture
 def past(shop: Shop, tmp_path: Path) -> Iterator[Prometheus]:
-    """A Prometheus, not started yet, that knows the past of the StatefulSets db and later."""
+    """A Prometheus, not started yet, that knows the past of the StatefulSets db, later and front."""
     now = time.time() // SCRAPE * SCRAPE + 7
     series = [*_cpu(shop.namespace, now), *_memory(shop.namespace, now)]
     backfill(tmp_path / "prometheus" / "data", series)
@@ -58,14 +62,14 @@ def _labels(namespace: str, pod: str) -> dict[str, str]:
 
 
 def _cpu(namespace: str, now: float) -> Iterator[Series]:
-    for pod in ("db-0", "later-0"):
+    for pod in PODS:
         seconds, cores, _ = _usage(pod, now)
         counter = np.cumsum(cores) * SCRAPE
         yield Series("container_cpu_usage_seconds_total", _labels(namespace, pod), seconds, counter)
 
 
 def _memory(namespace: str, now: float) -> Iterator[Series]:
-    for pod in ("db-0", "later-0"):
+    for pod in PODS:
         seconds, _, memory = _usage(pod, now)
         yield Series("container_memory_working_set_bytes", _labels(namespace, pod), seconds, memory)
 
@@ -112,6 +116,8 @@ def test_a_prometheus_that_is_down_at_the_start_is_read_when_it_comes_and_nothin
     with shop.recommender(*flags) as running:
         shop.wait("the condition", lambda: shop.has_condition("db", "FetchingHistory"), running.process)
         assert not shop.targets("db")
+        shop.wait("its cause", lambda: running.logged("Reading history: "), running.process)
+        assert running.logged(f"at {past.url}: Cannot connect to host") == 1, "said when it begins"
         past.start()
         past.wait_until_ready()
         message = shop.wait("history", lambda: loaded(shop, "db"), running.process)
@@ -143,7 +149,10 @@ def test_a_prometheus_that_is_down_at_the_start_is_read_when_it_comes_and_nothin
         running.wait_for_ticks(1)
         shop.wait(
             "history again",
-            lambda: not shop.has_condition("db", "FetchingHistory") and "History is read" in log(running),
+            lambda: (
+                not shop.has_condition("db", "FetchingHistory")
+                and "History is read" in running.process.logs()
+            ),
             running.process,
         )
         running.process.stop()
@@ -154,5 +163,101 @@ def test_a_prometheus_that_is_down_at_the_start_is_read_when_it_comes_and_nothin
     assert after["firstSampleStart"] == before["firstSampleStart"]
 
 
-def log(running: Running) -> str:
-    return running.process.logs()
+def test_a_trickster_that_is_restarted_in_the_middle_of_a_load_costs_nothing(
+    shop: Shop, past: Prometheus, tmp_path: Path
+) -> None:
+    shop.workload("db", kind="StatefulSet")
+    shop.vpa("db", kind="StatefulSet")
+    past.start()
+    past.wait_until_ready()
+    asked = 0
+
+    def kill_at_the_second(one: Asked) -> None:
+        nonlocal asked
+        asked += one.path.endswith("query_range")
+        if asked == 2 and trickster.running:
+            trickster.kill()
+
+    with (
+        PrometheusProxy(past.url, before=kill_at_the_second) as proxy,
+        Trickster(tmp_path / "trickster", origin=proxy.url) as trickster,
+    ):
+        address = f"--prometheus-address={trickster.url}"
+        one_by_one = "--prometheus-query-concurrency=1"
+        with shop.recommender("--storage=prometheus", address, one_by_one, *FLAGS) as running:
+            said = f"at {trickster.url}: "
+            shop.wait("its message", lambda: running.logged(said) > 0, running.process)
+            assert not trickster.running
+            assert running.logged("Reading history: ") == 1
+            shop.wait("the condition", lambda: shop.has_condition("db", "FetchingHistory"), running.process)
+            assert not loaded(shop, "db")
+            trickster.start()
+            trickster.wait_until_ready()
+            shop.wait("history", lambda: loaded(shop, "db"), running.process)
+            shop.wait("its end", lambda: not shop.has_condition("db", "FetchingHistory"), running.process)
+            shop.wait_for_target("db", "db", seconds=10)
+            assert not shop.has_condition("db", "LowConfidence")
+            assert running.logged("A tick failed") == 0
+            assert running.process.stop() == 0
+    last = times.parse(shop.checkpoint("db", "db")["lastSampleStart"])
+    assert shop.status("db")["recommendation"] == by_file(shop, past, tmp_path, last)["db"]
+
+
+def test_while_history_is_awaited_nothing_is_evicted_and_checkpoints_are_written(
+    shop: Shop, past: Prometheus
+) -> None:
+    """Field case 40, with an updater that would evict at once what is recommended meanwhile."""
+    shop.workload("front", kind="StatefulSet", replicas=2)
+    shop.vpa("front", kind="StatefulSet", updatePolicy={"updateMode": "Recreate"})
+    shop.use("front", cpu=3.0, memory=2000)
+    flags = ("--storage=prometheus", f"--prometheus-address={past.url}", *FLAGS)
+    pods = uids(shop)
+    with shop.recommender() as running:  # of before, without history
+        shop.wait("a large target", lambda: shop.cpu("front").isdigit(), running.process)
+    shop.api.delete(CHECKPOINT, "front-front", shop.namespace)
+
+    with shop.recommender(*flags) as running:
+        shop.wait("the condition", lambda: shop.has_condition("front", "FetchingHistory"), running.process)
+        with updater(shop) as acting:
+            held = 'vpa_updater_pods{action="none",reason="HistoryLoading"}'
+            shop.wait("passes", lambda: acting.answers() and acting.figures().get(held) == 2, acting.process)
+            running.wait_for_ticks(4)
+            assert running.process.stop() == 0
+            assert shop.checkpoint("front", "front")["totalSamplesCount"] > 0
+            running.process.start()
+            running.wait_for_ticks(2)
+            assert shop.has_condition("front", "FetchingHistory")
+            assert running.logged("Reading history: ") == 2, "once for each start"
+            assert uids(shop) == pods
+
+            past.start()
+            past.wait_until_ready()
+            shop.wait("history", lambda: loaded(shop, "front"), running.process)
+            shop.wait("an eviction", lambda: uids(shop) != pods, running.process, acting.process)
+            assert not shop.has_condition("front", "FetchingHistory")
+
+
+def uids(shop: Shop) -> set[str]:
+    """Which pods there are."""
+    return {pod["metadata"]["uid"] for pod in shop.api.list("Pod", shop.namespace)}
+
+
+@contextlib.contextmanager
+def updater(shop: Shop) -> Iterator[Running]:
+    """The updater of the shop's namespace, as if a webhook were at work there."""
+    lease = {"holderIdentity": "test", "renewTime": "2100-01-01T00:00:00.000000Z", "leaseDurationSeconds": 60}
+    about = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "admission"}}
+    shop.api.apply({**about, "spec": lease}, shop.namespace)
+    account = shop.cluster.service_account("kube-system", "vpa-updater")
+    roles.ours("updater").grant_to(account)
+    port = ports.free()
+    command = [
+        *(sys.executable, "-m", "updater", f"--kubeconfig={account.kubeconfig}"),
+        *(f"--address=127.0.0.1:{port}", "--updater-interval=1s"),
+        f"--vpa-object-namespace={shop.namespace}",
+        "--admission-controller-status-lease-name=admission",
+        f"--admission-controller-status-lease-namespace={shop.namespace}",
+    ]
+    process = shop.cluster.spawn(f"updater-{shop.namespace}", command)
+    with process:
+        yield Running(process, port)

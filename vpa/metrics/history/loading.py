@@ -70,6 +70,8 @@ class Progress:
     """What was found out about names of metrics and labels."""
     problems: list[str] = field(default_factory=list)
     """Errors that last, newest last."""
+    error: PrometheusError | None = None
+    """The newest error of a query for usage."""
 
 
 @dataclass(slots=True)
@@ -262,6 +264,7 @@ class _Run:
                 pieces.remove(piece)
 
     def _problem(self, error: PrometheusError) -> None:
+        self.progress.error = error
         problems = self.progress.problems
         if str(error) not in problems:
             problems.append(str(error))

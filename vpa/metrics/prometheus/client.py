@@ -39,6 +39,9 @@ LARGEST_ANSWER = 64 << 20
 
 CONNECT_TIMEOUT = 30.0
 
+TOO_SLOW = "it is asked for in smaller pieces, or raise --prometheus-query-timeout"
+"""What may help against a query that takes too long, where it can be cut."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Query:
@@ -93,17 +96,20 @@ class Client:
         timeout: float = 300.0,
         concurrency: int = 4,
         largest_answer: int = LARGEST_ANSWER,
+        too_slow: str = TOO_SLOW,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
         note: Callable[[str, str, float], None] = lambda code, method, seconds: None,
     ) -> None:
-        """*note* is told of each answered request: its status code, its method, and how long it took."""
+        """*note* is told of each answered request: its status code, its method, and how long it took.
+        *too_slow*: what a message says of a query that took longer than *timeout*."""
         self.access = access
         self.statistics = Statistics()
         self.breakers = {address: Breaker() for address in access.addresses}
         self._timeout = timeout
         self._largest = largest_answer
+        self._too_slow = too_slow
         self._slots = asyncio.Semaphore(concurrency)
         self.turn = asyncio.Lock()
         """Held by whoever decodes, so that each round of the event loop has one step of such work only."""
@@ -258,8 +264,7 @@ class Client:
             raise TimedOutError(
                 query=str(query),
                 address=address,
-                reason=f"no answer within {self._timeout:g} s; it is asked for in smaller pieces, "
-                "or raise --prometheus-query-timeout",
+                reason=f"no answer within {self._timeout:g} s; {self._too_slow}",
             ) from None
         except (aiohttp.ClientError, aiohttp.http.HttpProcessingError, OSError) as error:
             raise UnreachableError(
