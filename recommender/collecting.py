@@ -118,6 +118,6 @@ async def _delete(connection: Connection, checkpoint: CheckpointView) -> int:
         return 0
     log.info(
         "Deleted a checkpoint that nobody needs",
-        extra={"namespace": metadata.namespace, "name": metadata.name},
+        extra={"checkpoint": f"{metadata.namespace}/{metadata.name}"},
     )
     return 1

@@ -85,6 +85,7 @@ def test_checkpoints_that_nobody_needs_are_deleted_and_no_others(shop: Shop) -> 
         shop.wait("the deletions", lambda: left() == expected, running.process)
         running.wait_for_ticks(6)
         assert left() == expected
+        assert "A tick failed" not in running.process.logs()
 
 
 def test_two_containers_whose_checkpoints_would_have_one_name_are_both_saved(shop: Shop) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import json
 import logging
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,7 @@ from vpa.process import Logging
 from vpa.telemetry import logs
 
 log = logging.getLogger("example")
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -117,3 +120,23 @@ def test_a_json_line_is_one_object_with_the_facts_as_keys() -> None:
     assert failed["severity"] == "ERROR"
     assert failed["v"] == 0
     assert failed["traceback"].endswith("KeyError: 'x'")
+
+
+def test_no_fact_of_a_line_has_a_name_that_the_library_keeps_for_itself() -> None:
+    """`logging` raises a KeyError for these, in the middle of whatever was to be told."""
+    reserved = {*vars(logging.makeLogRecord({})), "message", "asctime"}
+    facts = [
+        (f"{path.name}:{call.lineno}", key.value)
+        for folder in ("vpa", "recommender", "updater", "admission")
+        for path in (ROOT / folder).rglob("*.py")
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.Call)
+        for keyword in call.keywords
+        if keyword.arg == "extra"
+        for given in ast.walk(keyword.value)
+        if isinstance(given, ast.Dict)
+        for key in given.keys
+        if isinstance(key, ast.Constant)
+    ]
+    assert len(facts) > 40
+    assert [where for where, name in facts if name in reserved] == []
