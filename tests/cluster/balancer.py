@@ -66,10 +66,11 @@ class Balancer:
             self.refused += 1
             writer.close()
             return
-        await asyncio.gather(_copy(reader, upstream_writer), _copy(upstream_reader, writer))
+        await asyncio.gather(forward(reader, upstream_writer), forward(upstream_reader, writer))
 
 
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Pass on whatever comes, until it ends."""
     with contextlib.suppress(OSError):
         while data := await reader.read(65536):
             writer.write(data)
