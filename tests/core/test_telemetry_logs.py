@@ -138,5 +138,5 @@ def test_no_fact_of_a_line_has_a_name_that_the_library_keeps_for_itself() -> Non
         for key in given.keys
         if isinstance(key, ast.Constant)
     ]
-    assert len(facts) > 40
+    assert len(facts) > 30
     assert [where for where, name in facts if name in reserved] == []
