@@ -180,6 +180,7 @@ def test_a_deferred_resize_is_made_when_there_is_room(namespace: Namespace, figu
     for _ in attempts(EFFECT_SECONDS, "the node to defer the resize", pause=0.1):
         if condition(namespace.pod("late"), "PodResizePending").get("reason") == "Deferred":
             break
+    namespace.blocked("late", "ResizeDeferred")
     namespace.api.delete("Deployment", "filler", namespace.name)
     start = time.monotonic()
     after = namespace.in_force("late", {"app": {"requests": {"cpu": "500m"}}}, seconds=EFFECT_SECONDS)
@@ -191,7 +192,7 @@ def test_a_deferred_resize_is_made_when_there_is_room(namespace: Namespace, figu
 
 @pytest.mark.slow
 def test_a_resize_deferred_for_five_minutes_becomes_an_eviction(
-    namespace: Namespace, figures: Figures
+    chart: Chart, namespace: Namespace, figures: Figures
 ) -> None:
     late_deployment(namespace, tied=False)
     first = namespace.pod("late")
@@ -205,7 +206,8 @@ def test_a_resize_deferred_for_five_minutes_becomes_an_eviction(
     assert 300 <= seconds <= 400
     assert found[0]["spec"]["nodeName"] == "node-2"
     assert found[0]["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "500m"
-    assert "ResizeFellBack" in {event["reason"] for event in namespace.events("late")}
+    said = [line for line in chart.logs("updater").splitlines() if first["metadata"]["name"] in line]
+    assert any("ResizeFellBack" in line for line in said), said
 
 
 def late_deployment(namespace: Namespace, *, tied: bool = True) -> None:
