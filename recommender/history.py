@@ -162,7 +162,7 @@ class HistoryReader:
         settings = self._settings.history
         loader = HistoryLoader(
             client=client,
-            names=names.from_flags(settings),
+            names=names.from_flags(settings, self._settings.given),
             rules=self._settings.rules,
             concurrency=settings.prometheus_query_concurrency,
             watch=lambda progress: self._watch(load, progress),

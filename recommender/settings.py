@@ -108,6 +108,8 @@ class Settings:
     lease: Lease
     serving: Serving
     logging: process.Logging
+    given: frozenset[str] = frozenset()
+    """Names of the flags that the user wrote himself."""
 
     @property
     def writes_checkpoints(self) -> bool:

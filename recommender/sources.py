@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Protocol
 
@@ -17,6 +18,8 @@ from vpa.metrics.metrics_api import ExternalMetrics, ExternalPod, MetricsApi
 from vpa.metrics.prometheus import names
 from vpa.metrics.prometheus_usage import PrometheusUsage
 from vpa.metrics.usage import Usage
+
+log = logging.getLogger(__name__)
 
 TIMEOUTS = (5.0, 30.0)
 """Seconds in which a reading must have come: half an interval, but within these bounds."""
@@ -81,10 +84,16 @@ class FromPrometheus:
     def __init__(self, usage: PrometheusUsage, wall: Callable[[], float]) -> None:
         self._usage = usage
         self._wall = wall
+        self._said = ""
 
     async def poll(self) -> Usage:
         """Two queries."""
-        return await self._usage.poll(self._wall())
+        reading = await self._usage.poll(self._wall())
+        note = self._usage.note
+        if note and note != self._said:
+            self._said = note
+            log.info("Usage from Prometheus: %s", self._said)
+        return reading
 
 
 @contextlib.asynccontextmanager
@@ -120,7 +129,7 @@ async def opened(
         async with client_of(settings, metrics, limit=limit, too_slow=too_slow) as client:
             usage = PrometheusUsage(
                 client=client,
-                names=names.from_flags(history),
+                names=names.from_flags(history, settings.given),
                 rules=rules,
                 namespace=namespace,
                 interval=max(1, settings.loop.recommender_interval // SECOND),

@@ -32,6 +32,9 @@ B = TypeVar("B")
 COMPATIBILITY = "compatibility"
 """The flag that chooses between our defaults and upstream's where a flag has both."""
 
+GIVEN = "given"
+"""The field of a bundle of groups that has the names of the flags that were given."""
+
 SAFE = "safe"
 UPSTREAM = "upstream"
 
@@ -225,8 +228,14 @@ class Parsed:
         return group(**{item.field: self.value(item) for item in flags_of(group)})
 
     def fill(self, bundle: type[B]) -> B:
-        """An instance of a dataclass whose fields are groups of this table."""
-        return bundle(**{name: self.get(group) for name, group in _groups_of(bundle).items()})
+        """An instance of a dataclass whose fields are groups of this table.
+
+        A field ``given``, if it has one, gets the names of the flags that were given.
+        """
+        values: dict[str, Any] = {name: self.get(group) for name, group in _groups_of(bundle).items()}
+        if GIVEN in get_type_hints(bundle):
+            values[GIVEN] = frozenset(self.given)
+        return bundle(**values)
 
     def problems(self) -> Iterator[str]:
         """What the groups themselves object to."""
@@ -269,7 +278,7 @@ def flags_of(group: type[Group]) -> list[Flag]:
 
 def _groups_of(bundle: type[Any]) -> dict[str, type[Group]]:
     hints = get_type_hints(bundle)
-    return {field.name: hints[field.name] for field in dataclasses.fields(bundle)}
+    return {field.name: hints[field.name] for field in dataclasses.fields(bundle) if field.name != GIVEN}
 
 
 def one_of(*words: str) -> Kind[str]:

@@ -23,6 +23,7 @@ from tests.testbed.metrics import MetricsApi
 from tests.testbed.prometheus import Prometheus, Series, Trickster, backfill
 from tests.testbed.prometheus_proxy import Asked, PrometheusProxy
 from vpa import times
+from vpa.quantities import Quantity
 
 pytestmark = [pytest.mark.cluster, pytest.mark.prometheus]
 
@@ -213,7 +214,7 @@ def test_while_history_is_awaited_nothing_is_evicted_and_checkpoints_are_written
     flags = ("--storage=prometheus", f"--prometheus-address={past.url}", *FLAGS)
     pods = uids(shop)
     with shop.recommender() as running:  # of before, without history
-        shop.wait("a large target", lambda: shop.cpu("front").isdigit(), running.process)
+        shop.wait("a large target", lambda: cores(shop.cpu("front")) > 3, running.process)
     shop.api.delete(CHECKPOINT, "front-front", shop.namespace)
 
     with shop.recommender(*flags) as running:
@@ -235,6 +236,11 @@ def test_while_history_is_awaited_nothing_is_evicted_and_checkpoints_are_written
             shop.wait("history", lambda: loaded(shop, "front"), running.process)
             shop.wait("an eviction", lambda: uids(shop) != pods, running.process, acting.process)
             assert not shop.has_condition("front", "FetchingHistory")
+
+
+def cores(quantity: str) -> float:
+    """A quantity of CPU; 0 where there is none."""
+    return Quantity.parse(quantity or "0").milli() / 1000
 
 
 def uids(shop: Shop) -> set[str]:

@@ -13,6 +13,7 @@ from tests.testbed.cluster import Cluster
 from tests.testbed.metrics import MetricsApi
 from tests.testbed.prometheus import Prometheus
 from tests.testbed.prometheus_proxy import PrometheusProxy
+from vpa.quantities import Quantity
 
 pytestmark = [pytest.mark.cluster, pytest.mark.prometheus]
 
@@ -34,6 +35,7 @@ def cadvisor(shop: Shop) -> Iterator[Cadvisor]:
     """What the containers of the shop use."""
     with Cadvisor() as made:
         use(shop, made, cpu=0.5)
+        made.use(shop.namespace, "stray", "web", cpu=0.5, memory=float("nan"))  # a pod that is not there
         yield made
 
 
@@ -49,10 +51,14 @@ def test_each_tick_reads_usage_from_prometheus_where_there_is_no_metrics_api(
     address = f"--prometheus-address={prometheus.url}"
     with prometheus, shop.recommender(FLAG, address, interval="1s") as running:
         shop.wait("usage", lambda: shop.has_cpu("web", "587m"), running.process)
-        assert shop.targets("web")["web"]["memory"] == "524288k", "as from the Metrics API"
+        assert Quantity.parse(shop.targets("web")["web"]["memory"]).value() > 400 * MIB
+        assert running.logged("Usage from Prometheus: any job instead of") == 1, "its names were found out"
         before, ticks = running.samples(), running.ticks()
         running.wait_for_ticks(6)
         pods_and_ticks = 2 * (running.ticks() - ticks)
+        figures = running.figures()
+        for reason in ("unknown", "unreadable"):
+            assert figures[f'vpa_recommender_dropped_samples_total{{reason="{reason}"}}'] >= 6
         assert 6 <= running.samples() - before <= pods_and_ticks + 4, "a sample a tick of each of two pods"
 
         use(shop, cadvisor, cpu=0.9)

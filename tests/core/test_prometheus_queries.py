@@ -23,8 +23,9 @@ MODERN = {
 
 
 def names_from(*args: str) -> Names:
-    parsed = settings.TABLE.parse(args)
-    return naming.from_flags(parsed.get(settings.History), parsed.given)
+    """The names that the recommender takes with these arguments."""
+    filled = settings.TABLE.parse(args).fill(settings.Settings)
+    return naming.from_flags(filled.history, filled.given)
 
 
 def test_upstreams_flags_are_upstreams_names() -> None:

@@ -22,7 +22,7 @@ class _Container:
     since: int
     seconds: float
     cores: float
-    memory: int
+    memory: float
 
     def total(self, now: int) -> float:
         return self.seconds + self.cores * (now - self.since)
@@ -66,7 +66,7 @@ class Cadvisor:
         self._server.server_close()
         self._thread.join(timeout=20)
 
-    def use(self, namespace: str, pod: str, container: str, *, cpu: float, memory: int) -> None:
+    def use(self, namespace: str, pod: str, container: str, *, cpu: float, memory: float) -> None:
         """A container uses *cpu* cores and *memory* bytes from now on."""
         now = int(time.time())
         before = self._containers.get((namespace, pod, container))
