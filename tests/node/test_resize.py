@@ -180,7 +180,6 @@ def test_a_deferred_resize_is_made_when_there_is_room(namespace: Namespace, figu
     for _ in attempts(EFFECT_SECONDS, "the node to defer the resize", pause=0.1):
         if condition(namespace.pod("late"), "PodResizePending").get("reason") == "Deferred":
             break
-    namespace.blocked("late", "ResizeDeferred")
     namespace.api.delete("Deployment", "filler", namespace.name)
     start = time.monotonic()
     after = namespace.in_force("late", {"app": {"requests": {"cpu": "500m"}}}, seconds=EFFECT_SECONDS)
