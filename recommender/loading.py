@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from recommender.autoscalers import Autoscalers, HistoryState, Served, VpaKey, containers_of
-from recommender.knowledge import NOTHING, Knowledge, adopt, of_row, of_state
 from recommender.merging import move_peak
 from recommender.ooms import Kill, standing_kills
 from recommender.schedule import CheckpointKey
@@ -19,6 +18,7 @@ from vpa.cluster.errors import Forbidden, NotFound
 from vpa.cluster.reads import pages
 from vpa.cluster.resources import CHECKPOINTS
 from vpa.histograms import NEVER
+from vpa.knowledge import NOTHING, Knowledge, adopt, of_row, of_state
 from vpa.objects.autoscalers import VerticalPodAutoscaler
 from vpa.objects.checkpoints import Checkpoint
 from vpa.rules import Rules
@@ -145,8 +145,7 @@ class Loader:
             self._broken(served, checkpoint, error)
             self.stored[key] = stored_of(checkpoint, NOTHING)
             return
-        knowledge = of_state(state)
-        self.stored[key] = stored_of(checkpoint, knowledge)
+        self.stored[key] = stored_of(checkpoint, of_state(state))
         present = self._autoscalers.present(served)
         if present is not None and container not in present:
             self._aside[served.key].add(container)

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recommender.autoscalers import Autoscalers, HistoryState, Served, VpaKey
-from recommender.knowledge import NOTHING, of_row
 from recommender.tracking import GroupKey, Tracker
 from vpa.histograms import NEVER
+from vpa.knowledge import NOTHING, of_row
 from vpa.matching import TargetKey
 from vpa.metrics.history.batches import HistoryBatch
 from vpa.metrics.history.merging import Merge, merge

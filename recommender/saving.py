@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from recommender.autoscalers import Autoscalers, Served, VpaKey, containers_of, rows_of
-from recommender.knowledge import NOTHING, Knowledge, of_row, of_state
 from recommender.loading import Stored, stored_of
 from recommender.schedule import CheckpointKey, Schedule
 from recommender.tracking import Tracker
@@ -24,6 +23,7 @@ from vpa.cluster.errors import AlreadyExists, ClusterError, Conflict, NotFound
 from vpa.cluster.resources import CHECKPOINTS
 from vpa.conditions import FETCHING_HISTORY, is_true
 from vpa.histograms import NEVER
+from vpa.knowledge import NOTHING, Knowledge, of_row, of_state
 from vpa.objects.checkpoints import Checkpoint
 from vpa.recommendations import merge_rows
 from vpa.rules import Rules

@@ -194,6 +194,39 @@ def test_checkpoints_are_the_start_state_and_damaged_ones_are_named(shell: Shell
     )
 
 
+@pytest.mark.parametrize("richer_first", [False, True])
+def test_of_two_checkpoints_of_one_container_the_one_that_knows_more_counts_as_in_the_service(
+    shell: Shell, richer_first: bool
+) -> None:
+    """Two VPAs over the same pods have a checkpoint each; the order of the files says nothing."""
+
+    def checkpoint(vpa: str, bucket: str, samples: int) -> dict[str, Any]:
+        histogram = {
+            "referenceTimestamp": "2026-08-01T00:00:00Z",
+            "bucketWeights": {bucket: 10000},
+            "totalWeight": 100.0,
+        }
+        return {
+            "kind": "VerticalPodAutoscalerCheckpoint",
+            "metadata": {"name": f"{vpa}-app", "namespace": "shop"},
+            "spec": {"vpaObjectName": vpa, "containerName": "app"},
+            "status": {
+                "version": "v3",
+                "cpuHistogram": histogram,
+                "memoryHistogram": {"referenceTimestamp": None},
+                "firstSampleStart": "2026-07-24T00:00:00Z",
+                "lastSampleStart": "2026-08-01T00:00:00Z",
+                "totalSamplesCount": samples,
+            },
+        }
+
+    both = [checkpoint("web", "25", 11520), checkpoint("other", "5", 100)]
+    stored = both if richer_first else reversed(both)
+    objects = shell.objects(deployment(), pod(), autoscaler(), autoscaler("other"), *stored)
+    for status in shell.statuses("-f", objects):
+        assert containers(status)["app"]["target"]["cpu"] == "587m"
+
+
 def test_an_unreadable_target_keeps_the_recommendation_and_says_why(shell: Shell) -> None:
     vpa = autoscaler()
     kept = {"containerName": "app", "target": {"cpu": "321m"}}

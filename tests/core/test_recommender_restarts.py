@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recommender import knowledge
-from recommender.knowledge import Knowledge
 from recommender.peaks import Peaks
 from recommender.schedule import Schedule, spread
 from tests.core.recommending import MIB, World, of_memory, web_shop
-from vpa import checkpoints
+from vpa import checkpoints, knowledge
 from vpa.histograms import NEVER
+from vpa.knowledge import Knowledge
 from vpa.matching import TargetKey
 from vpa.usage import Usage
 

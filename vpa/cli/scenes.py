@@ -9,7 +9,7 @@ from datetime import datetime
 
 import numpy as np
 
-from vpa import checkpoints, policies, statuses, times
+from vpa import checkpoints, knowledge, policies, statuses, times
 from vpa.cli.objects import Item, Objects
 from vpa.cli.usagefiles import Line, Where
 from vpa.cli.workloads import Workloads
@@ -272,21 +272,18 @@ class Scene:
         if not self._is_present(entry, spec.container_name):
             return
         row = self._row(entry.target, spec.container_name)
-        self.usage.clear_rows(np.array([row]))
-        try:
-            checkpoints.load(self.usage, row, checkpoints.decode(checkpoint.status))
-        except checkpoints.CheckpointError as error:
-            self.usage.clear_rows(np.array([row]))
-            vpa = f"{namespace}/{spec.vpa_object_name}"
-            self.notices.append(f"cannot load checkpoint for VPA {vpa}. Reason: {error}")
-            return
+        peaks = []
         if self.options.rules.running_peaks:
             peaks = checkpoints.decode_peaks(checkpoint.metadata.annotations, checkpoint.status)
-            names = [pod.metadata.name for pod in entry.pods]
-            keys = {name: (entry.target, name, spec.container_name) for name in names}
-            found = {name: self._instances[key] for name, key in keys.items() if key in self._instances}
-            feeding = {name: one for name, one in found.items() if self.usage.row[one] == row}
-            checkpoints.restore_peaks(self.usage, row, peaks, feeding)
+        names = [pod.metadata.name for pod in entry.pods]
+        keys = {name: (entry.target, name, spec.container_name) for name in names}
+        found = {name: self._instances[key] for name, key in keys.items() if key in self._instances}
+        feeding = {name: one for name, one in found.items() if self.usage.row[one] == row}
+        try:
+            knowledge.adopt(self.usage, row, checkpoints.decode(checkpoint.status), peaks, feeding, now=0)
+        except checkpoints.CheckpointError as error:
+            vpa = f"{namespace}/{spec.vpa_object_name}"
+            self.notices.append(f"cannot load checkpoint for VPA {vpa}. Reason: {error}")
 
     def _is_present(self, entry: Entry, container: str) -> bool:
         """Whether a pod or the pod template names the container; where neither is known, it may exist."""
