@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 
 SYNC_TIMEOUT = 20.0
 """Seconds after which it is said (again) that a copy has not come yet."""
+LOOK = 0.2
+"""Seconds after which it is looked whether a copy may be had at all."""
 
 
 class Mirrors:
@@ -92,12 +94,12 @@ class Mirrors:
 
     async def _wait(self, mirror: Reflector[Any, Any]) -> None:
         """Wait for the first complete copy, however long; a kind that may not be read is asked for singly."""
+        optional = any(mirror is one for one in self.workloads.values())
         while True:
             try:
-                await mirror.wait_synced(SYNC_TIMEOUT)
+                await (_first_list(mirror) if optional else mirror.wait_synced(SYNC_TIMEOUT))
             except CacheNotSyncedError as error:
-                optional = any(mirror is one for one in self.workloads.values())
-                if optional and isinstance(mirror.last_error, Forbidden | NotFound):
+                if optional and _is_denied(mirror):
                     log.warning("No copy of %s is kept: %s", mirror.resource, error)
                     return
                 self._troubles.bad(f"The first list of {mirror.resource}", error)
@@ -110,7 +112,7 @@ class Mirrors:
         if self._nodes_task is None:
             self._nodes_task = asyncio.create_task(self.nodes.run(), name="reflector nodes")
             try:
-                await self.nodes.wait_synced(SYNC_TIMEOUT)
+                await _first_list(self.nodes)
             except CacheNotSyncedError as error:
                 log.warning("Labels of nodes are not known, so scopes see no difference: %s", error)
             self._nodes_known = True
@@ -124,6 +126,23 @@ class Mirrors:
         """Whether a controller of a well-known kind surely does not exist."""
         mirror = self.workloads.get(kind)
         return mirror is not None and mirror.synced and (namespace, name) not in mirror
+
+
+async def _first_list(mirror: Reflector[Any, Any]) -> None:
+    """Wait for the first complete copy, unless it may not be had; ``CacheNotSyncedError`` without one."""
+    end = asyncio.get_running_loop().time() + SYNC_TIMEOUT
+    while True:
+        try:
+            await mirror.wait_synced(LOOK)
+        except CacheNotSyncedError:
+            if _is_denied(mirror) or asyncio.get_running_loop().time() >= end:
+                raise
+        else:
+            return
+
+
+def _is_denied(mirror: Reflector[Any, Any]) -> bool:
+    return isinstance(mirror.last_error, Forbidden | NotFound)
 
 
 class _RangesByNamespace(Mapping[str, Ranges]):

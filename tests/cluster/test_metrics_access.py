@@ -83,14 +83,17 @@ async def test_an_answer_is_remembered_for_a_minute(service: ServiceAccount, scr
         assert connection.requests["POST", 201] == 4
 
 
-async def test_without_the_permission_to_ask_nobody_is_let_in_and_the_process_goes_on(
-    cluster: Cluster, namespace: str, scraper: ServiceAccount
+async def test_without_the_permission_to_ask_nobody_is_let_in_and_that_is_said_once(
+    cluster: Cluster, namespace: str, scraper: ServiceAccount, caplog: pytest.LogCaptureFixture
 ) -> None:
     bare = cluster.service_account(namespace, "bare")
     async with await Connection.open(kubeconfig=str(bare.kubeconfig)) as connection:
         reviews = Reviews(connection)
         answers = await asyncio.gather(*(reviews(scraper.token, f"/{n}") for n in range(8)))
         assert set(answers) == {HTTPStatus.SERVICE_UNAVAILABLE}
+    said = [record.message for record in caplog.records if record.name == "vpa.cluster.reviews"]
+    assert len(said) == 1
+    assert "tokenreviews" in said[0]
 
 
 @pytest.mark.parametrize("program", ["recommender", "updater", "admission"])

@@ -59,6 +59,7 @@ class Reviews:
         self._connection = connection
         self._clock = clock
         self._slots = asyncio.Semaphore(AT_ONCE)
+        self._failing = False
         self._known: OrderedDict[tuple[bytes, str], tuple[float, HTTPStatus]] = OrderedDict()
 
     async def __call__(self, token: str, path: str) -> HTTPStatus:
@@ -73,8 +74,13 @@ class Reviews:
             async with self._slots:
                 status = await self._ask(token, path)
         except RequestError as error:
-            log.warning("cannot tell who may get %s: %s", path, error)
+            if not self._failing:  # said once, not with every scrape
+                log.warning("Nobody is let in, since it cannot be asked who may get %s: %s", path, error)
+            self._failing = True
             return HTTPStatus.SERVICE_UNAVAILABLE
+        if self._failing:
+            log.info("It can be asked again who may get %s", path)
+            self._failing = False
         self._known[key] = (self._clock() + REMEMBERED_SECONDS, status)
         self._known.move_to_end(key)
         while len(self._known) > REMEMBERED_CALLERS:
