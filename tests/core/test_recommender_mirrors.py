@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 import pytest
@@ -31,7 +31,9 @@ class Partly(Connection):
         return json.dumps({"metadata": {"resourceVersion": "1"}, "items": []}).encode()
 
     @contextlib.asynccontextmanager
-    async def stream(self, *_: Any, **__: Any) -> AsyncIterator[asyncio.StreamReader]:
+    async def stream(
+        self, path: str, *, query: Mapping[str, str | int], accept: str = "", inactivity: float
+    ) -> AsyncGenerator[asyncio.StreamReader, None]:
         yield asyncio.StreamReader()  # nothing ever comes
 
 
