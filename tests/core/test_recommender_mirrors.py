@@ -9,6 +9,7 @@ import logging
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
+import aiohttp
 import pytest
 
 from recommender.mirrors import SYNC_TIMEOUT, Mirrors
@@ -33,8 +34,9 @@ class Partly(Connection):
     @contextlib.asynccontextmanager
     async def stream(
         self, path: str, *, query: Mapping[str, str | int], accept: str = "", inactivity: float
-    ) -> AsyncGenerator[asyncio.StreamReader, None]:
-        yield asyncio.StreamReader()  # nothing ever comes
+    ) -> AsyncGenerator[aiohttp.StreamReader, None]:
+        await asyncio.Event().wait()  # nothing ever comes
+        yield aiohttp.EMPTY_PAYLOAD
 
 
 async def test_a_kind_that_may_not_be_read_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:
