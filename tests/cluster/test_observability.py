@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
+import math
 import subprocess
-from contextlib import AsyncExitStack
+import urllib.request
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import aiohttp
 import pytest
@@ -16,7 +20,15 @@ import yaml
 
 from admission.metrics import AdmissionMetrics
 from recommender.metrics import ObjectLabels, QualityMetrics, RecommenderMetrics
+from tests.cluster import roles
+from tests.cluster.balancer import Balancer
+from tests.cluster.recommending import Shop
+from tests.cluster.rendering import COMPONENTS
+from tests.cluster.replicas import Replica, clean_up, is_sized
 from tests.testbed import builds
+from tests.testbed.certificates import Authority
+from tests.testbed.cluster import Cluster
+from tests.testbed.metrics import MetricsApi
 from tests.testbed.prometheus import Prometheus
 from tests.tools.deploy_copies import OBSERVABILITY
 from updater.metrics import UpdaterMetrics
@@ -168,9 +180,22 @@ def use(family: Family) -> None:
             family.inc(1.0, **labels)
 
 
-async def test_every_query_of_the_dashboard_has_an_answer(tmp_path: Path) -> None:
+def queries_of_the_dashboard() -> list[str]:
     dashboard = json.loads((OBSERVABILITY / "dashboard.json").read_text())
-    queries = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
+    return [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
+
+
+def scraping(folder: Path, targets: list[str]) -> Prometheus:
+    """A Prometheus that scrapes *targets* every second, and evaluates the alerts."""
+    prometheus = Prometheus(folder)
+    scrape = {"job_name": "vpa", "scrape_interval": "1s", "static_configs": [{"targets": targets}]}
+    config = {"scrape_configs": [scrape], "rule_files": [str(ALERTS)]}
+    (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+    return prometheus
+
+
+async def test_every_query_of_the_dashboard_has_an_answer(tmp_path: Path) -> None:
+    queries = queries_of_the_dashboard()
     async with AsyncExitStack() as stack:
         families: list[Family] = []
         ports = []
@@ -183,10 +208,7 @@ async def test_every_query_of_the_dashboard_has_an_answer(tmp_path: Path) -> Non
             )
             ports.append(await stack.enter_async_context(serving))
         assert {"update_mode", *ObjectLabels._fields} <= {label for each in families for label in each.labels}
-        prometheus = Prometheus(tmp_path)
-        targets = [f"127.0.0.1:{port}" for port in ports]
-        scrape = {"job_name": "vpa", "scrape_interval": "1s", "static_configs": [{"targets": targets}]}
-        (tmp_path / "prometheus.yml").write_text(yaml.safe_dump({"scrape_configs": [scrape]}))
+        prometheus = scraping(tmp_path, [f"127.0.0.1:{port}" for port in ports])
         await asyncio.to_thread(prometheus.__enter__)
         stack.callback(prometheus.__exit__, None, None, None)
         session = await stack.enter_async_context(aiohttp.ClientSession(prometheus.url))
@@ -206,3 +228,81 @@ async def test_every_query_of_the_dashboard_has_an_answer(tmp_path: Path) -> Non
             if not waiting:
                 break
         assert waiting == []
+
+
+def answer(prometheus: Prometheus, path: str, **parameters: str) -> Any:
+    """What the HTTP API says, as data."""
+    url = f"{prometheus.url}/api/v1/{path}?{urlencode(parameters)}"
+    with urllib.request.urlopen(url, timeout=10) as response:
+        body = json.load(response)
+    assert body["status"] == "success", body
+    return body["data"]
+
+
+def test_every_query_of_the_dashboard_has_an_answer_from_services_at_work(
+    cluster: Cluster, metrics: MetricsApi, namespace: str, tmp_path: Path
+) -> None:
+    """Pods are resized and evicted; and the updater, which may not read nodes and budgets, runs into both."""
+    shop = Shop(cluster, namespace)
+    modes = {
+        "web": "InPlaceOrRecreate",
+        "worker": "Recreate",
+        "stuck": "InPlaceOrRecreate",
+        "kept": "Recreate",
+    }
+    for name in modes:
+        shop.workload(name, replicas=2)
+        shop.use(name, cpu=0.5, memory=400)
+    budget = {"selector": {"matchLabels": {"app": "kept"}}, "maxUnavailable": 0}
+    kind = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "kept"}}
+    shop.api.create(kind | {"spec": budget}, namespace)
+    with ExitStack() as stack:
+        balancer = stack.enter_context(Balancer())
+        authority = Authority(cluster.folder / "dashboard")
+        stack.callback(clean_up, shop)
+        replicas = []
+        for component in COMPONENTS:
+            account = cluster.service_account("kube-system", f"vpa-{component}")
+            roles.ours(component, optional=component != "updater").grant_to(account)
+            replica = Replica(
+                component,
+                shop=shop,
+                account=account,
+                balancer=balancer,
+                authority=authority,
+                name=f"dashboard-{component}",
+                flags=["--wait-for-history=false"],
+            )
+            stack.enter_context(replica.process)
+            replicas.append(replica)
+        prometheus = stack.enter_context(scraping(tmp_path, [each.address for each in replicas]))
+        processes = [each.process for each in replicas]
+        first = "vpa_recommender_recommendation_latency_seconds_count"
+        shop.wait("the first scrape", lambda: answer(prometheus, "query", query=first)["result"], *processes)
+        too_large = {"containerPolicies": [{"containerName": "*", "minAllowed": {"cpu": "500"}}]}
+        for name, mode in modes.items():
+            policy = too_large if name == "stuck" else {}
+            shop.vpa(name, updatePolicy={"updateMode": mode}, resourcePolicy=policy)
+        for name in ("web", "worker"):
+            shop.wait(f"{name} to be sized", lambda name=name: is_sized(shop, name, 2), *processes)  # type: ignore[misc]
+        shop.use("web", cpu=0.9, memory=700)
+        unanswered = queries_of_the_dashboard()
+        looks = itertools.count()
+
+        def answered() -> bool:
+            if next(looks) % 5 == 0:  # rates need reviews that go on
+                pod = shop.api.list("Pod", namespace, labelSelector="app=web")[0]
+                shop.api.delete("Pod", pod["metadata"]["name"], namespace)
+            for query in list(unanswered):
+                found = answer(prometheus, "query", query=query)["result"]
+                if found and not any(math.isnan(float(each["value"][1])) for each in found):
+                    unanswered.remove(query)
+            return not unanswered
+
+        with contextlib.suppress(TimeoutError):
+            shop.wait("all answers", answered, *processes)
+        assert unanswered == []
+        rules = [rule for group in answer(prometheus, "rules")["groups"] for rule in group["rules"]]
+        assert {rule["name"]: rule["health"] for rule in rules} == dict.fromkeys(RULES, "ok")
+        firing = [rule["name"] for rule in rules if rule["state"] == "firing"]
+        assert firing == []
