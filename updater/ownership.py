@@ -7,7 +7,7 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from updater.mirrors import Mirrors
 from vpa import modes
@@ -20,6 +20,7 @@ from vpa.objects.autoscalers import VerticalPodAutoscaler
 from vpa.objects.pods import Pod
 from vpa.objects.workloads import WELL_KNOWN
 from vpa.rules import Rules
+from vpa.selectors import Selector
 from vpa.settings import Behaviour, Selection
 from vpa.telemetry import logs
 
@@ -72,6 +73,20 @@ class _Found:
     pods: list[Pod] = field(default_factory=list)
     owners: set[OwnerKey] = field(default_factory=set)
     rivals: set[str] = field(default_factory=set)
+
+    def add(self, more: _Found) -> None:
+        """Join what was found of another owner."""
+        self.pods += more.pods
+        self.owners |= more.owners
+        self.rivals |= more.rivals
+
+
+class _Candidate(NamedTuple):
+    """A VPA that targets a controller."""
+
+    vpa: VerticalPodAutoscaler
+    selector: Selector
+    takes_part: bool
 
 
 class Ownership:
@@ -156,28 +171,43 @@ class Ownership:
         """Every VPA that takes part and has pods, with them."""
         owners = self._index.owners()
         namespaces = {namespace for namespace, _ in self._resolved}
-        self.without_part.clear()
-        found = await self._assign(owner for owner in owners if owner.namespace in namespaces)
+        without_part: Counter[str] = Counter()
+        mine = [owner for owner in owners if owner.namespace in namespaces]
+        found = await self._assign(mine, without_part)
+        self.without_part = without_part
         self._owners_of = {key: one.owners for key, one in found.items()}
         for owner in self._top.keys() - set(owners):
             del self._top[owner]
         return self._managed(found)
 
-    async def some(self, keys: Collection[VpaKey], new: Iterable[OwnerKey] = ()) -> list[Managed]:
-        """The same for the VPAs of *keys* alone; *new* are direct owners that may have become theirs."""
-        owners = set(new)
-        for key in keys:
-            owners |= self._owners_of.get(key, set())
+    async def some(
+        self, owners: Collection[OwnerKey], *, among: Collection[VpaKey] | None = None
+    ) -> list[Managed]:
+        """The same for the VPAs of the pods of direct *owners* alone, and of these for *among* alone."""
         found = await self._assign(owners)
+        keys = found.keys() if among is None else found.keys() & among
+        return await self._complete({key: found[key] for key in keys})
+
+    async def of_keys(self, keys: Iterable[VpaKey]) -> list[Managed]:
+        """The same for the VPAs of *keys* alone, with the pods of those owners that are known as theirs."""
+        return await self._complete({key: _Found() for key in keys})
+
+    async def _complete(self, found: dict[VpaKey, _Found]) -> list[Managed]:
+        """Add the pods of all other known owners of the same VPAs."""
+        others = {
+            owner for key, one in found.items() for owner in self._owners_of.get(key, set()) - one.owners
+        }
+        for key, more in (await self._assign(others)).items():
+            if key in found:
+                found[key].add(more)
         for key, one in found.items():
             self._owners_of.setdefault(key, set()).update(one.owners)
-        return self._managed({key: one for key, one in found.items() if key in keys})
+        return self._managed({key: one for key, one in found.items() if one.pods})
 
-    async def keys_of(self, owners: Iterable[OwnerKey]) -> set[VpaKey]:
-        """The VPAs of the pods of direct *owners*."""
-        return set(await self._assign(owners))
-
-    async def _assign(self, owners: Iterable[OwnerKey]) -> dict[VpaKey, _Found]:
+    async def _assign(
+        self, owners: Iterable[OwnerKey], without_part: Counter[str] | None = None
+    ) -> dict[VpaKey, _Found]:
+        """The VPAs of the pods of *owners*; *without_part* counts pods by the mode that keeps theirs out."""
         found: dict[VpaKey, _Found] = defaultdict(_Found)
         for number, owner in enumerate(owners):
             if number % OFTEN == 0:
@@ -187,19 +217,19 @@ class Ownership:
             if not vpas:
                 continue
             for pod in self._index.of(owner):
-                matching = [vpa for vpa in vpas if self._selects(vpa, pod)]
-                competing = [vpa for vpa in matching if self._takes_part(vpa)]
+                matching = [one for one in vpas if one.selector.matches(pod.metadata.labels)]
+                competing = [one.vpa for one in matching if one.takes_part]
                 if competing:
                     one = found[key_of(competing[0])]
                     one.pods.append(pod)
                     one.owners.add(owner)
                     one.rivals.update(vpa.metadata.name for vpa in competing[1:])
-                elif matching:
-                    mode = modes.update_mode(matching[0], default=self._behaviour.default_update_mode)
-                    self.without_part[mode] += 1
+                elif matching and without_part is not None:
+                    mode = modes.update_mode(matching[0].vpa, default=self._behaviour.default_update_mode)
+                    without_part[mode] += 1
         return found
 
-    def _candidates(self, top: OwnerKey) -> list[VerticalPodAutoscaler]:
+    def _candidates(self, top: OwnerKey) -> list[_Candidate]:
         """The VPAs that target *top*, the strongest first."""
         found = []
         for key in self._by_target.get(top.target, ()):
@@ -207,12 +237,8 @@ class Ownership:
             if vpa is None or target is None or target.key is None or target.problem:
                 continue
             if not self._rules.kinds_by_group or target.key.group == top.group:
-                found.append(vpa)
-        return sorted(found, key=age_order)
-
-    def _selects(self, vpa: VerticalPodAutoscaler, pod: Pod) -> bool:
-        target = self._resolved.get(key_of(vpa))
-        return target is not None and target.selector.matches(pod.metadata.labels)
+                found.append(_Candidate(vpa, target.selector, self._takes_part(vpa)))
+        return sorted(found, key=lambda one: age_order(one.vpa)) if len(found) > 1 else found
 
     def _takes_part(self, vpa: VerticalPodAutoscaler) -> bool:
         return takes_part(

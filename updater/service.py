@@ -125,8 +125,8 @@ class Updater:
             await asyncio.sleep(GATHERING)
             owners, keys = self._news.take_urgent()
             try:
-                keys |= await self._ownership.keys_of(owners)
-                managed = await self._ownership.some(keys)
+                managed = await self._ownership.some(owners)
+                managed += await self._ownership.of_keys(keys - {one.key for one in managed})
                 sick = [one for one in managed if any(map(deaths, one.pods))]
                 if sick:
                     log.log(logs.V1, "Containers die; their pods are looked at", extra={"vpas": len(sick)})
@@ -143,8 +143,7 @@ class Updater:
             waiting = {key for key, one in self.memory.breakers.watched.items() if one.waiting}
             if not waiting or self._surroundings is None:
                 continue
-            keys = waiting & await self._ownership.keys_of(new)
-            managed = await self._ownership.some(keys, new)
+            managed = await self._ownership.some(new, among=waiting)
             findings = await self._decider.look(managed, self._surroundings)
             self._reports.found(findings, self._mirrors.vpas)
             if self._held_back and self.memory.breakers.trusts(self._now()):
