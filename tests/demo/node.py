@@ -40,7 +40,7 @@ def main() -> int:
     nodes = RealNodes([Size(), Size(cpu=1000, memory=2048)], archives=[project_image.archive()])
     with Cluster(nodes=[nodes]) as cluster:
         metrics_server.wait(cluster)
-        prometheus = Scraper(cluster, nodes)
+        prometheus = Scraper(cluster, nodes, interval=2)
         Chart(cluster).install()
         heading(f"Two real nodes and our chart, after {time.monotonic() - started:.0f} s")
         console.print(cluster.kubectl("get", "nodes", "-o", "wide"))
