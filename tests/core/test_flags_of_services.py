@@ -176,7 +176,6 @@ OURS = {
         "log-format",
         "authenticate-metrics",
         "kube-api-servers",
-        "kube-api-servers",
     },
     "updater": {
         "compatibility",
