@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo demo-full demo-node test test-core test-cluster test-node lint format pages bench-core lock clean
+.PHONY: demo demo-full demo-node test test-core test-cluster test-node rbac-proof lint format pages bench-core lock clean
 
 $(READY): requirements.lock pyproject.toml
 	@echo "environment: installing the packages of requirements.lock into $(VENV) (a minute or two the first time)"
@@ -38,6 +38,11 @@ test-cluster: $(READY)
 # Everything on real nodes, half an hour; `make test` runs its brief ones where the machine allows it.
 test-node: $(READY)
 	$(BIN)/python -m pytest tests/node -q --durations=10
+
+# What each permission in deploy/manifests is for: every service without each of them, some ten minutes. Prints the
+# table of docs/rbac.md, and renews it there.
+rbac-proof: $(READY)
+	$(BIN)/python -m tests.rbac --write
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

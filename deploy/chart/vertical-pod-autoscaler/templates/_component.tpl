@@ -260,7 +260,7 @@ subjects:
 - apiGroups: ["coordination.k8s.io"]
   resources: ["leases"]
   resourceNames: [%q]
-  verbs: ["get", "watch", "update"]` .values.leaderElection.resourceName -}}
+  verbs: ["get", "update"]` .values.leaderElection.resourceName -}}
 {{- include "vpa.role" (merge (dict "suffix" "-leader-locking" "namespace" (include "vpa.leaseNamespace" (list .root .values)) "rules" $rules) .) }}
 {{- end -}}
 {{- end -}}
@@ -283,10 +283,10 @@ subjects:
 {{- define "vpa.actorRules" -}}
 - apiGroups: [""]
   resources: ["pods", "limitranges"]
-  verbs: ["get", "list", "watch"]
+  verbs: ["list", "watch"]
 - apiGroups: [""]
   resources: ["events"]
-  verbs: ["create", "get", "list", "watch", "patch", "update"]
+  verbs: ["create", "patch"]
 - apiGroups: ["autoscaling.k8s.io"]
   resources: ["verticalpodautoscalers"]
   verbs: ["get", "list", "watch"]

@@ -1,0 +1,1 @@
+"""What each permission in deploy/manifests is for, shown by taking it away: ``make rbac-proof``."""
