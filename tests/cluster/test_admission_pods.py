@@ -263,6 +263,13 @@ def test_pod_level_resources_are_kept_valid(scene: Scene) -> None:
     assert requests(pod) == resources("500m", "300Mi")
 
 
+def node_of(pod: Json) -> str:
+    """The node that the DaemonSet controller made a pod for."""
+    required = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    name: str = required["nodeSelectorTerms"][0]["matchFields"][0]["values"][0]
+    return name
+
+
 def test_a_label_of_nodes_splits_the_pods_of_a_daemon_set(scene: Scene) -> None:
     nodes = sorted(node["metadata"]["name"] for node in scene.cluster.api.list("Node"))
     label = f"size-{scene.namespace}"
@@ -279,7 +286,7 @@ def test_a_label_of_nodes_splits_the_pods_of_a_daemon_set(scene: Scene) -> None:
     for node, size in zip(nodes, ("big", "small"), strict=False):
         scene.cluster.api.patch("Node", node, body={"metadata": {"labels": {label: size}}})
     pods = scene.run("DaemonSet", "agent", app())
-    sizes = {pod["spec"]["nodeName"]: requests(pod)["cpu"] for pod in pods}
+    sizes = {node_of(pod): requests(pod)["cpu"] for pod in pods}
     assert sizes == dict(zip(nodes, ("800m", "200m", "400m"), strict=True))
 
 
