@@ -39,7 +39,10 @@ def run(prefix: Sequence[str], *command: str) -> subprocess.CompletedProcess[str
     )
 
 
-@pytest.mark.parametrize(("prefix", "words"), possible().values(), ids=possible())
+POSSIBLE = possible()
+
+
+@pytest.mark.parametrize(("prefix", "words"), POSSIBLE.values(), ids=POSSIBLE)
 def test_only_the_tests_on_real_nodes_are_left_out_and_say_why(prefix: list[str], words: str) -> None:
     chosen = ["tests/node", "tests/core/test_quantities.py"]
     pytest_command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen]
@@ -53,8 +56,8 @@ def test_only_the_tests_on_real_nodes_are_left_out_and_say_why(prefix: list[str]
     assert all("real nodes are left out: " in line and words in line for line in left_out), left_out[0]
 
 
-@pytest.mark.parametrize(("prefix", "words"), possible().values(), ids=possible())
-def test_whoever_asks_for_real_nodes_is_told_why_there_are_none(prefix: list[str], words: str) -> None:
+def test_whoever_asks_for_real_nodes_is_told_why_there_are_none() -> None:
+    prefix, words = next(iter(POSSIBLE.values()))
     for command in (("tests.testbed", "--name=never", "up", "--nodes=1"), ("tests.demo.node",)):
         done = run(prefix, sys.executable, "-m", *command)
         assert done.returncode == 1
