@@ -339,6 +339,7 @@ def _has_recommendation(served: Served) -> bool:
 
 
 def _kind(error: PrometheusError) -> tuple[str, ...]:
+    """What makes two errors the same for whoever reads the log."""
     causes = error.causes if isinstance(error, NoAddressError) else ()
     return tuple(type(one).__name__ for one in (error, *causes))
 

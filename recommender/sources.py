@@ -16,6 +16,7 @@ from vpa.cluster.connection import Connection
 from vpa.durations import SECOND
 from vpa.metrics.metrics_api import ExternalMetrics, ExternalPod, MetricsApi
 from vpa.metrics.prometheus import names
+from vpa.metrics.prometheus.errors import NoAddressError, PrometheusError
 from vpa.metrics.prometheus_usage import PrometheusUsage
 from vpa.metrics.usage import Usage
 
@@ -85,10 +86,17 @@ class FromPrometheus:
         self._usage = usage
         self._wall = wall
         self._said = ""
+        self._error: PrometheusError | None = None
 
     async def poll(self) -> Usage:
-        """Two queries."""
-        reading = await self._usage.poll(self._wall())
+        """Two queries. While all addresses are left in peace, the trouble is still that of before."""
+        try:
+            reading = await self._usage.poll(self._wall())
+        except PrometheusError as error:
+            resting = isinstance(error, NoAddressError) and not error.causes
+            if self._error is None or not resting:
+                self._error = error
+            raise self._error.with_traceback(None) from None
         note = self._usage.note
         if note and note != self._said:
             self._said = note
