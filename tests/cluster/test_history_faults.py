@@ -46,6 +46,7 @@ async def whole_load(prometheus: Prometheus, now: float) -> Load:
 async def test_a_token_is_sent_and_read_anew_when_it_has_rotated(
     prometheus: Prometheus, history_now: float, tmp_path: Path
 ) -> None:
+    """Field case 39."""
     file = tmp_path / "token"
     file.write_text("first\n")
     flags = History(prometheus_bearer_token_file=str(file))

@@ -62,6 +62,7 @@ async def test_a_preset_finds_the_same_as_the_defaults(client: Client, history_n
 async def test_pods_of_the_past_are_their_workloads_and_it_is_said_how_that_is_known(
     client: Client, history_now: float
 ) -> None:
+    """Field case 37: the metric of the pods' labels is named without a range."""
     loaded = (await load(client, history_now)).loaded()
     assert sorted(loaded["web"].pods.values()) == ["cluster", "cluster", "owner", "owner", "owner"]
     assert set(loaded["tick"].pods.values()) == {"labels"}
@@ -87,6 +88,7 @@ def rates(pod: str, now: float, seconds: np.ndarray) -> list[float]:
 
 
 async def test_cpu_that_is_exposed_per_core_is_that_of_all_cores(client: Client, history_now: float) -> None:
+    """Field case 36: eight series for one container."""
     seconds, millicores = (await load(client, history_now)).of("db-0", "app", "cpu")
     np.testing.assert_allclose(millicores[1:], rates("db-0", history_now, seconds[1:]), rtol=1e-3, atol=1)
 
@@ -123,6 +125,7 @@ async def test_the_newest_days_of_everything_come_before_the_rest(client: Client
 async def test_eight_days_at_thirty_seconds_are_read_within_what_prometheus_allows(
     client: Client, history_now: float
 ) -> None:
+    """Field case 38: 23,040 points a series."""
     found = await load(client, history_now, "--history-resolution=30s", targets=API)
     assert found.loaded()["api"].points["cpu"] > 22_000
     assert client.statistics.errors == {}

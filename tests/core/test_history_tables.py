@@ -59,6 +59,7 @@ def test_points_on_the_grid_are_taken() -> None:
 
 
 def test_what_does_not_belong_there_is_left_out_and_counted() -> None:
+    """Field case 37: one bad series does not void the rest."""
     part = laid(
         (
             of("a"),
