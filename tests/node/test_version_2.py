@@ -16,6 +16,8 @@ from tests.testbed.processes import attempts
 from tests.testbed.realnodes import usermode
 from tests.testbed.runs import REPOSITORY
 
+pytestmark = pytest.mark.builds("prometheus")  # which is built for such a machine as well
+
 LOOK = """
 import pathlib
 from tests.testbed.realnodes import cgroups, requirements

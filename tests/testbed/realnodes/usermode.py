@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -60,7 +61,7 @@ def run(command: Sequence[str], *, memory: int = MEMORY) -> int:
             f"init={Path(sys.executable).resolve()}",
             *("--", "-I", "-S", str(folders.HERE / "realnodes" / "usermode_init.py"), str(file)),
         ]
-        machine = own.add("machine", kernel).start()
+        machine = own.add("machine", kernel, **_memory_file(memory, folder)).start()
         with output.open(errors="replace") as words:
             while machine.running:
                 sys.stdout.write(words.read())
@@ -74,6 +75,14 @@ def run(command: Sequence[str], *, memory: int = MEMORY) -> int:
         return 1
     finally:
         own.close()
+
+
+def _memory_file(memory: int, folder: Path) -> dict[str, str]:
+    """The variable that says where the machine's memory is: in this one's, where there is room for it."""
+    shared = Path("/dev/shm")
+    if shared.is_dir() and shutil.disk_usage(shared).free > memory * 2**20:
+        return {"TMPDIR": str(shared)}
+    return {"TMPDIR": str(folder)}
 
 
 def main(arguments: Sequence[str]) -> int:
