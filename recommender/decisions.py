@@ -26,7 +26,6 @@ from vpa.conditions import (
 from vpa.modes import RECREATE
 from vpa.objects.autoscalers import (
     Condition,
-    GroupRecommendation,
     Recommendation,
     VerticalPodAutoscaler,
 )
@@ -182,11 +181,8 @@ class Decisions:
             return Wanted(generation, None, conditions=statuses.fetching([PROMETHEUS]) if told else {})
         recommendation, groups = Recommendation(), None
         if scope_label(served.vpa):
-            groups = [
-                GroupRecommendation(scope_value=scope or "", container_recommendations=found)
-                for scope in served.parts
-                if (found := self._part(served.part(scope), run).container_recommendations)
-            ]
+            parts = ((scope, self._part(served.part(scope), run)) for scope in served.parts)
+            groups = statuses.by_scope(parts)
         elif None in served.parts:
             recommendation = self._part(served.part(None), run)
         days = self._days(served)

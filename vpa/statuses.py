@@ -74,6 +74,15 @@ class Known:
     ranges: Ranges = NO_RANGES
 
 
+def by_scope(parts: Iterable[tuple[str | None, Recommendation]]) -> list[GroupRecommendation]:
+    """What a VPA with a scope recommends for each value that has containers."""
+    return [
+        GroupRecommendation(scope_value=scope or "", container_recommendations=found)
+        for scope, part in parts
+        if (found := part.container_recommendations)
+    ]
+
+
 def wanted(vpa: VerticalPodAutoscaler, known: Known, *, rules: Rules) -> Wanted:
     """What the status of *vpa* is to say."""
     generation = vpa.metadata.generation

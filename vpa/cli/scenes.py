@@ -16,7 +16,6 @@ from vpa.cli.workloads import Workloads
 from vpa.histograms import NEVER
 from vpa.matching import TargetKey, age_order, by_strength, controller_of, target_key
 from vpa.objects.autoscalers import (
-    GroupRecommendation,
     Recommendation,
     Status,
     VerticalPodAutoscaler,
@@ -318,11 +317,7 @@ class Scene:
         """What the recommender would write for one VPA."""
         recommendation, groups = Recommendation(), None
         if scope_label(entry.vpa):
-            groups = [
-                GroupRecommendation(scope_value=part or "", container_recommendations=found)
-                for part in entry.parts
-                if (found := self.recommendation(entry, part, run).container_recommendations)
-            ]
+            groups = statuses.by_scope((part, self.recommendation(entry, part, run)) for part in entry.parts)
         else:
             recommendation = self.recommendation(entry, None, run)
         known = statuses.Known(
