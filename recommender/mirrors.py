@@ -100,7 +100,7 @@ class Mirrors:
                 await (_first_list(mirror) if optional else mirror.wait_synced(SYNC_TIMEOUT))
             except CacheNotSyncedError as error:
                 if optional and _is_denied(mirror):
-                    log.warning("No copy of %s is kept: %s", mirror.resource, error)
+                    log.warning("No copy of %s is kept: %s", mirror.resource, mirror.last_error)
                     return
                 self._troubles.bad(f"The first list of {mirror.resource}", error)
             else:
@@ -114,7 +114,8 @@ class Mirrors:
             try:
                 await _first_list(self.nodes)
             except CacheNotSyncedError as error:
-                log.warning("Labels of nodes are not known, so scopes see no difference: %s", error)
+                why = self.nodes.last_error or error
+                log.warning("Labels of nodes are not known, so scopes see no difference: %s", why)
             self._nodes_known = True
 
     @property

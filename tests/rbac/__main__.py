@@ -20,7 +20,7 @@ from tests.rbac.audits import Audit
 from tests.rbac.page import Finding
 from tests.rbac.permissions import Permission
 from tests.rbac.recommending import Recommending
-from tests.rbac.trials import Outcome, Trial
+from tests.rbac.trials import POOL, Outcome, Trial
 from tests.rbac.updating import Updating
 from tests.testbed.cluster import Cluster
 
@@ -46,6 +46,9 @@ def main() -> int:
             cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", f"crd/{name}")
             cluster.api.apply(_READER)
             cluster.api.apply(_READER_BINDING)
+            for node in cluster.api.list("Node"):
+                label = {POOL: node["metadata"]["name"]}
+                cluster.api.patch("Node", label[POOL], body={"metadata": {"labels": label}})
             cluster.metrics.reset()
             proof = Proof(cluster, audit)
             whole = dict(zip(services, pool.map(proof.whole, services), strict=True))

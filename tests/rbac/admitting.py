@@ -6,7 +6,7 @@ import time
 from functools import partial
 
 from tests.rbac import workloads
-from tests.rbac.trials import Check, Trial, cpu
+from tests.rbac.trials import POOL, Check, Trial, cpu
 from tests.testbed import ports
 from tests.testbed.api import Json
 from tests.testbed.certificates import ADDRESS
@@ -60,7 +60,7 @@ class Admitting(Trial):
             "DaemonSet",
             "split",
             mode="Initial",
-            scope="kubernetes.io/hostname",
+            scope=POOL,
         )
         groups = [
             {

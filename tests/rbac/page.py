@@ -44,7 +44,7 @@ class Finding:
     def lost(self) -> str:
         """In one cell."""
         if self.outcome.ended is not None:
-            return "the service ends at once"
+            return "the service ends"
         failed = self.losses
         if len(failed) <= SOME:
             return "not: " + "; not: ".join(failed) if failed else "nothing that is looked at"

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from tests.rbac import workloads
-from tests.rbac.trials import Check, Trial
+from tests.rbac.trials import POOL, Check, Trial
 from tests.testbed.api import Json
 from vpa.quantities import Quantity
 
@@ -43,7 +43,7 @@ class Recommending(Trial):
         for kind in workloads.KINDS:
             workloads.autoscaler(self.api, self.namespace, kind)
         workloads.autoscaler(self.api, self.namespace, "Deployment", "past")
-        workloads.autoscaler(self.api, self.namespace, "DaemonSet", "split", scope="kubernetes.io/hostname")
+        workloads.autoscaler(self.api, self.namespace, "DaemonSet", "split", scope=POOL)
 
     def arguments(self) -> list[str]:
         return [
