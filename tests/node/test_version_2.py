@@ -31,7 +31,6 @@ CHOSEN = (
         f"tests/node/test_resize.py::test_{name}"
         for name in (
             "a_resize_up_and_down_is_in_the_cgroups_and_restarts_nothing",
-            "a_limit_below_what_is_in_use_is_not_asked_for",
             "a_container_that_asks_for_it_is_restarted_by_a_resize_which_is_said",
         )
     ),
