@@ -17,9 +17,10 @@ from tests.testbed.cluster import Cluster
 from tests.testbed.faults import FaultProxy
 from vpa.cluster import errors, watching
 from vpa.cluster.connection import Connection
-from vpa.cluster.reflectors import Pace, Reflector, running
-from vpa.cluster.resources import CONFIG_MAPS
+from vpa.cluster.reflectors import Pace, Reflector, running, whole
+from vpa.cluster.resources import CONFIG_MAPS, EVENTS
 from vpa.cluster.writes import delete
+from vpa.objects.meta import PartialObject
 
 CONFIG_MAP_LISTS = "*/configmaps"
 GONE = {"kind": "Status", "apiVersion": "v1", "code": 410, "reason": "Expired", "message": "too old"}
@@ -227,6 +228,18 @@ async def test_a_silent_connection_is_given_up_and_resumed(
         await equal(copy, direct, namespace)
         assert time.monotonic() - started < 3.0
     assert lists(proxy) == 1
+
+
+async def test_a_kind_without_bookmarks_may_be_silent_for_longer(
+    direct: Connection, namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing happens in a quiet cluster, and that is no trouble to tell of each minute."""
+    pace = replace(QUICK, inactivity=0.1)
+    copy = Reflector(direct, EVENTS, kind=PartialObject, project=whole, namespace=namespace, pace=pace)
+    async with running(copy, timeout=10):
+        await asyncio.sleep(0.6)
+    assert (copy.counters.watches, copy.counters.errors) == (1, 0)
+    assert not caplog.records
 
 
 async def test_the_age_grows_while_nothing_is_heard_and_falls_back_with_news(

@@ -15,6 +15,8 @@ class Resource:
     plural: str
     kind: str
     namespaced: bool = True
+    bookmarks: bool = True
+    """A silent watch gets one each minute, which tells that it is alive. Events have none."""
 
     @property
     def api_version(self) -> str:
@@ -44,7 +46,7 @@ NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 SECRETS = Resource("", "v1", "secrets", "Secret")
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
-EVENTS = Resource("", "v1", "events", "Event")
+EVENTS = Resource("", "v1", "events", "Event", bookmarks=False)
 LIMIT_RANGES = Resource("", "v1", "limitranges", "LimitRange")
 RESOURCE_QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 REPLICATION_CONTROLLERS = Resource("", "v1", "replicationcontrollers", "ReplicationController")

@@ -25,6 +25,8 @@ T = TypeVar("T")
 
 INACTIVITY = 70.0
 """Seconds of silence after which a watch counts as dead: the server sends a bookmark each minute."""
+SILENCE = 330.0
+"""The same for kinds without bookmarks: longer than the server keeps a watch open."""
 LONGEST_LINE = 16 * 2**20
 """Bytes of one event; etcd holds objects of 1.5 MiB by default."""
 SERVER_TIMEOUT = (240, 300)
@@ -73,7 +75,8 @@ async def watch(
     path = resource.path(namespace)
     accept = METADATA if metadata_only else JSON
     typed = decoder(Event[kind])  # type: ignore[valid-type]
-    async with connection.stream(path, query=query, accept=accept, inactivity=inactivity) as lines:
+    patience = inactivity if resource.bookmarks else SILENCE
+    async with connection.stream(path, query=query, accept=accept, inactivity=patience) as lines:
         yield Event(BOOKMARK, version)
         while True:
             try:

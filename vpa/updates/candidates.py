@@ -192,20 +192,19 @@ def not_live(pod: Pod, memory: Memory, now: datetime, *, options: Options) -> Re
     return None
 
 
-def describe(judged: Judged | Candidate) -> str:
-    """``main: cpu 100m → 250m, memory 100Mi → 200Mi`` for messages."""
+def describe(candidate: Candidate) -> str:
+    """``main: cpu 100m → 250m, memory 100Mi → 200Mi``: what the pod, or the one after it, gets."""
+    wanted = {entry.container_name: entry.target or {} for entry in candidate.desired.recommendations}
+    if candidate.way is Action.RESIZE and candidate.patch is not None:  # it may leave some of that out
+        wanted = {name: resources.requests or {} for name, resources in candidate.patch.wanted.items()}
     parts = []
-    for entry in judged.desired.recommendations:
-        requests = (
-            (judged.actual[entry.container_name].requests or {})
-            if entry.container_name in judged.actual
-            else {}
-        )
+    for name, targets in wanted.items():
+        requests = (candidate.actual[name].requests or {}) if name in candidate.actual else {}
         changed = [
             f"{resource} {requests.get(resource, 'none')} → {target}"
-            for resource, target in sorted((entry.target or {}).items())
+            for resource, target in sorted(targets.items())
             if requests.get(resource) != target
         ]
         if changed:
-            parts.append(f"{entry.container_name}: {', '.join(changed)}")
+            parts.append(f"{name}: {', '.join(changed)}")
     return "; ".join(parts)
