@@ -69,6 +69,7 @@ def test_when_the_server_answers_429_to_every_write_all_is_written_afterwards(
         shop.use("web", cpu=0.9, memory=400)
         running.wait_for_ticks(8)
         assert shop.cpu("web") == "587m"
+        assert running.logged("Writing statuses: ") <= 1, "said once, not for each try"
         proxy.heal()
         shop.wait("the newest status", lambda: shop.cpu("web") != "587m", running.process)
         shop.wait("the checkpoint of the kill", lambda: shop.saved("web", "web"), running.process)

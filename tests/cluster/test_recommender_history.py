@@ -226,9 +226,11 @@ def test_while_history_is_awaited_nothing_is_evicted_and_checkpoints_are_written
             assert running.process.stop() == 0
             assert shop.checkpoint("front", "front")["totalSamplesCount"] > 0
             running.process.start()
-            running.wait_for_ticks(2)
+            shop.wait("its second try", lambda: running.logged("Reading history: ") == 2, running.process)
+            made = passes(acting)
+            shop.wait("more passes", lambda: passes(acting) >= made + 3, acting.process)
             assert shop.has_condition("front", "FetchingHistory")
-            assert running.logged("Reading history: ") == 2, "once for each start"
+            assert acting.figures()[held] == 2
             assert uids(shop) == pods
 
             past.start()
@@ -246,6 +248,11 @@ def cores(quantity: str) -> float:
 def uids(shop: Shop) -> set[str]:
     """Which pods there are."""
     return {pod["metadata"]["uid"] for pod in shop.api.list("Pod", shop.namespace)}
+
+
+def passes(acting: Running) -> float:
+    """How many passes an updater has made."""
+    return acting.figures()['vpa_updater_execution_latency_seconds_count{step="total"}']
 
 
 @contextlib.contextmanager
