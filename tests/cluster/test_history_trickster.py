@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.testbed.history_loads import at_once, load
+from tests.testbed.history_loads import Load, at_once, load
 from tests.testbed.prometheus import Prometheus, Trickster
 from vpa.metrics.history.fetching import Fetcher
 from vpa.metrics.history.grids import DAY, Grid, history_grid
@@ -25,10 +25,26 @@ pytestmark = pytest.mark.prometheus
 HOUR = 3600
 
 
-@pytest.fixture
-def trickster(prometheus: Prometheus, tmp_path: Path) -> Iterator[Trickster]:
-    with Trickster(tmp_path / "trickster", origin=prometheus.url) as running:
+FIRST = pytest.param(1, id="1.1.5", marks=pytest.mark.builds("trickster-1"))
+SECOND = pytest.param(2, id="2")
+
+
+@pytest.fixture(params=[FIRST, SECOND])
+def trickster(prometheus: Prometheus, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Trickster]:
+    version: int = request.param
+    with Trickster(tmp_path / "trickster", origin=prometheus.url, version=version) as running:
         yield running
+
+
+async def warm(trickster: Trickster, client: Client, now: float, grid: Grid | None = None) -> Load:
+    """Load as often as it takes until everything is in the cache.
+
+    1.1.5 forgets the newer times of a query when older ones are asked for after them, as a load does.
+    """
+    found = await load(client, now, grid=grid)
+    if trickster.name == "trickster-1":
+        assert (await load(client, now, grid=grid)).all_points() == found.all_points()
+    return found
 
 
 def client_of(*addresses: str) -> Client:
@@ -37,7 +53,7 @@ def client_of(*addresses: str) -> Client:
 
 async def test_the_second_load_is_all_hits(trickster: Trickster, history_now: float) -> None:
     async with client_of(trickster.url) as client:
-        first = await load(client, history_now)
+        first = await warm(trickster, client, history_now)
         before = trickster.requests()
         async with client_of(trickster.url) as another:
             second = await load(another, history_now)
@@ -53,7 +69,7 @@ async def test_the_second_load_is_all_hits(trickster: Trickster, history_now: fl
 async def test_each_later_cycle_fetches_one_step(trickster: Trickster, history_now: float) -> None:
     grid = history_grid(now=history_now - 3 * HOUR, length=7 * DAY, step=HOUR)
     async with client_of(trickster.url) as client:
-        await load(client, history_now, grid=grid)
+        await warm(trickster, client, history_now, grid)
         for hours in (1, 2, 3):
             before = trickster.requests()
             later = Grid(grid.start, grid.end + hours * HOUR, HOUR)

@@ -74,6 +74,10 @@ COMPONENTS = {
             programs={"trickster": "github.com/trickstercache/trickster/v2/cmd/trickster"},
         ),
         Component(
+            name="trickster-1",
+            programs={"trickster-1": "github.com/tricksterproxy/trickster/cmd/trickster"},
+        ),
+        Component(
             name="metrics-server",
             programs={"metrics-server": "sigs.k8s.io/metrics-server/cmd/metrics-server"},
         ),

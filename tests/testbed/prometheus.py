@@ -146,32 +146,23 @@ def _job(name: str, url: str) -> dict[str, Any]:
 
 
 class Trickster(_Server):
-    """A Trickster in front of *origin*; *backend* are more options of its backend. A context manager."""
+    """A Trickster in front of *origin*; *backend* are more options of its backend. A context manager.
 
-    def __init__(self, folder: Path, *, origin: str, backend: Mapping[str, Any] | None = None) -> None:
+    *version*: ``2`` is the newest, ``1`` is 1.1.5, which some clusters still have.
+    """
+
+    def __init__(
+        self, folder: Path, *, origin: str, backend: Mapping[str, Any] | None = None, version: int = 2
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.port, self._metrics_port, management = ports.free(), ports.free(), ports.free()
+        self.port, self._metrics_port, other = ports.free(), ports.free(), ports.free()
         self.url = f"http://{ADDRESS}:{self.port}"
-        config = {
-            "listeners": {
-                "default": {"port": self.port, "address": ADDRESS},
-                "metrics": {"port": self._metrics_port, "address": ADDRESS},
-                "mgmt": {"port": management, "address": ADDRESS},
-            },
-            "caches": {"default": {"provider": "memory"}},
-            "backends": {
-                "default": {
-                    "provider": "prometheus",
-                    "origin_url": origin,
-                    "is_default": True,
-                    **(backend or {}),
-                }
-            },
-            "logging": {"log_level": "warn"},
-        }
-        file = folder / "trickster.yaml"
-        file.write_text(json.dumps(config), encoding="ascii")  # YAML reads JSON
-        super().__init__("trickster", folder, ["-config", file])
+        listeners = {"front": self.port, "metrics": self._metrics_port, "other": other}
+        configured = _trickster_1 if version == 1 else _trickster_2
+        file = folder / "trickster.conf"
+        file.write_text(configured(listeners, {"origin_url": origin, **(backend or {})}), encoding="ascii")
+        program = "trickster-1" if version == 1 else "trickster"
+        super().__init__(program, folder, ["-config", file])
 
     def __enter__(self) -> Self:
         self.start()
@@ -188,8 +179,36 @@ class Trickster(_Server):
             text = answer.read().decode()
         counts: dict[str, int] = {}
         for line in text.splitlines():
-            if line.startswith("trickster_proxy_requests_total{") and f'path="{path}"' in line:
+            if line.startswith("trickster_proxy_requests_total{") and f'{path}"' in line:
                 labels, value = line.rsplit(" ", 1)
                 status = labels.split('cache_status="')[1].split('"')[0]
                 counts[status] = counts.get(status, 0) + int(float(value))
         return counts
+
+
+def _trickster_2(listeners: Mapping[str, int], backend: Mapping[str, Any]) -> str:
+    """A configuration of Trickster 2."""
+    names = {"front": "default", "metrics": "metrics", "other": "mgmt"}
+    config = {
+        "listeners": {names[each]: {"port": port, "address": ADDRESS} for each, port in listeners.items()},
+        "caches": {"default": {"provider": "memory"}},
+        "backends": {"default": {"provider": "prometheus", "is_default": True, **backend}},
+        "logging": {"log_level": "warn"},
+    }
+    return json.dumps(config)  # YAML reads JSON
+
+
+def _trickster_1(listeners: Mapping[str, int], backend: Mapping[str, Any]) -> str:
+    """A configuration of Trickster 1, which reads TOML."""
+    names = {"front": "frontend", "metrics": "metrics", "other": "reloading"}
+    tables: dict[str, Mapping[str, Any]] = {
+        names[each]: {"listen_port": port, "listen_address": ADDRESS} for each, port in listeners.items()
+    }
+    tables["caches.default"] = {"cache_type": "memory"}
+    tables["origins.default"] = {"origin_type": "prometheus", "is_default": True, **backend}
+    tables["logging"] = {"log_level": "warn"}
+    lines = []
+    for name, values in tables.items():
+        lines.append(f"[{name}]")
+        lines += [f"{key} = {json.dumps(value)}" for key, value in values.items()]  # TOML's too
+    return "\n".join(lines) + "\n"
