@@ -35,7 +35,7 @@ test-core: $(READY)
 test-cluster: $(READY)
 	$(BIN)/python -m pytest -m "cluster or node or prometheus or builds" -q
 
-# Everything on real nodes, half an hour; `make test` runs its brief ones where the machine allows it.
+# Everything on real nodes, some forty minutes; `make test` runs its brief ones where the machine allows it.
 test-node: $(READY)
 	$(BIN)/python -m pytest tests/node -q --durations=10
 
