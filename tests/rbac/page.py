@@ -114,10 +114,9 @@ def problems(findings: Sequence[Finding], whole: Mapping[str, Outcome]) -> list[
             found.append(f"{permission.service}: nothing is said without {permission}")
         if permission.optional and outcome.ended is not None:
             found.append(f"{permission.service} ends without {permission}, which is optional")
-        if permission.optional and outcome.repeated > SOME:
-            found.append(
-                f"{permission.service} says {outcome.repeated} times without {permission}: {one.said}"
-            )
+        repeated = max((outcome.said[line] for line in one.notices), default=0)
+        if permission.optional and repeated > SOME:
+            found.append(f"{permission.service} says {repeated} times without {permission}: {one.said}")
     for service, outcome in whole.items():
         found += [f"{service}, with all permissions: not: {sentence}" for sentence in outcome.failed]
         for permission in permissions.of(service):

@@ -8,6 +8,7 @@ import sys
 import time
 import urllib.request
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -42,10 +43,8 @@ class Outcome:
 
     failed: list[str]
     """What did not come about, as sentences."""
-    said: list[str]
-    """Warnings and errors of the log, each once."""
-    repeated: int
-    """How often the most frequent of them was said."""
+    said: dict[str, int]
+    """Warnings and errors of the log, each with how often it was said."""
     ended: int | None
     """The exit status of a process that gave up."""
     seconds: float
@@ -148,8 +147,7 @@ class Trial(ABC):
             said.insert(0, said[-1] if said else self.process.logs().splitlines()[-1])
         return Outcome(
             failed=list(waiting),
-            said=list(dict.fromkeys(said)),
-            repeated=max(map(said.count, said), default=0),
+            said=dict(Counter(said)),
             ended=None if self.process.running else self.process.exit_code,
             seconds=time.monotonic() - started,
             requests=self.audit.of(self.account.user),
