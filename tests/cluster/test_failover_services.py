@@ -25,6 +25,8 @@ from tests.testbed.certificates import ADDRESS, Authority
 from tests.testbed.cluster import Cluster
 from tests.testbed.nodes import FakeNodes
 
+pytestmark = pytest.mark.cluster
+
 REPLICAS = 4
 LEASE = 15
 PATIENT = (

@@ -199,3 +199,13 @@ def only(plan: Plan) -> Decision:
     """The decision about the only pod."""
     (decision,) = [*plan.acted, *plan.others()]
     return decision
+
+
+EVICT = ("evict", "OutsideBounds")
+RESIZE = ("resize", "OutsideBounds")
+ALONE = make_options(min_replicas=1)
+
+
+def without(rule: str, **more: Any) -> Any:
+    """Options of ``safe`` with one rule switched off."""
+    return make_options(Rules(**{rule: False}), **more)
