@@ -217,7 +217,9 @@ def test_when_an_api_server_dies_all_three_go_on_at_the_other(pair: Cluster, how
         if how == "by name":
             flags = [f"--kube-api-servers={','.join(reversed(pair.servers))}"]
             address = pair.servers[1]
-        scene = stack.enter_context(opened(pair, f"outage-{len(how)}", address, *flags, replicas=1))
+        scene = stack.enter_context(
+            opened(pair, f"outage-{len(how)}", address, *flags, replicas=1, election=PATIENT)
+        )
         scene.order("web", mode="InPlaceOrRecreate")
         scene.wait_until_sized("web")
         before = {component: scene.holder(component) for component in LEASES}
