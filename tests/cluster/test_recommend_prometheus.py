@@ -64,6 +64,10 @@ def test_workloads_without_a_vpa_are_shown_in_a_table_for_spreadsheets(
     assert all(row["target"] and float(row["days"]) > 4 for row in rows)
 
 
+def heed_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def test_an_interrupted_command_leaves_nothing_behind(tmp_path: Path) -> None:
     """It is interrupted while it waits for an answer."""
     file = written(tmp_path)
@@ -76,6 +80,7 @@ def test_an_interrupted_command_leaves_nothing_behind(tmp_path: Path) -> None:
             cwd=ROOT,
             env={**os.environ, "TMPDIR": str(tmp_path)},
             stderr=subprocess.PIPE,
+            preexec_fn=heed_interrupts,  # who runs the tests in the background has them ignored
         )
         asking, _ = silent.accept()
         with asking:
