@@ -32,6 +32,7 @@ test: lint
 test-core: $(READY)
 	$(BIN)/python -m pytest tests/core -q
 
+# All tests with a cluster, those that take minutes too.
 test-cluster: $(READY)
 	$(BIN)/python -m pytest -m "cluster or node or prometheus or builds" -q
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from tests.testbed import folders
 
 WITH = "cluster or node or prometheus or builds"
-NOW = f"({WITH}) and not (node and not brief)"
-"""All of them but those of real nodes that only `make test-node` runs."""
+NOW = f"({WITH}) and not slow and not (node and not brief)"
+"""All of them but those that only `make test-cluster` and `make test-node` run."""
 RETRIES = 2
 """So often tests with a cluster that failed are run once more."""
 TESTS_FAILED = 1

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.prometheus
 HOUR = 3600
 
 
-FIRST = pytest.param(1, id="1.1.5", marks=pytest.mark.builds("trickster-1"))
+FIRST = pytest.param(1, id="1.1.5", marks=[pytest.mark.builds("trickster-1"), pytest.mark.slow])
 SECOND = pytest.param(2, id="2")
 
 

@@ -138,7 +138,7 @@ def sized(shop: Shop, app: str) -> list[Json]:
     ]
 
 
-@pytest.mark.parametrize("name", ["plain", "chart", "deckhouse"])
+@pytest.mark.parametrize("name", ["plain", pytest.param("chart", marks=pytest.mark.slow), "deckhouse"])
 def test_usage_becomes_a_recommendation_and_pods_get_it(
     server: Cluster, network: ServiceNetwork, shop: Shop, name: str, tmp_path: Path
 ) -> None:
@@ -185,4 +185,6 @@ def test_usage_becomes_a_recommendation_and_pods_get_it(
         assert all(each.endswith((" 1", " 1.0")) for each in rules), "no permission is missing"
         assert {each.process.stop() for each in made.values()} == {0}
         for process in processes:
-            assert "forbidden" not in process.logs().lower()
+            refusals = [line for line in process.logs().splitlines() if "forbidden" in line.lower()]
+            # What is left of the rendering before may still go away.
+            assert all("it is being terminated" in line for line in refusals), refusals

@@ -42,7 +42,6 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "tests.testbed.realnodes.usermode", *arguments]
 
 
-@pytest.mark.brief
 def test_a_machine_of_version_2_can_have_nodes_and_changes_nothing_here() -> None:
     before = (REPOSITORY / "README.md").read_bytes()
     done = subprocess.run(
@@ -53,7 +52,6 @@ def test_a_machine_of_version_2_can_have_nodes_and_changes_nothing_here() -> Non
     assert (REPOSITORY / "README.md").read_bytes() == before
 
 
-@pytest.mark.brief
 def test_nothing_is_left_of_such_a_machine_when_its_process_is_killed() -> None:
     runs = set(folders.runs().glob("run-*"))
     script = f"from {usermode.__name__} import run; run(['sh', '-c', 'echo up; sleep 600'], memory=1024)"

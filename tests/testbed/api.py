@@ -129,7 +129,7 @@ class Api:
         reused = getattr(self._local, "connection", None) is not None
         try:
             status, answer = self._send(method, path, payload, self._headers | headers)
-        except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
+        except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError, ssl.SSLEOFError):
             if not reused:
                 raise
             # The server had closed the idle connection before it read anything.
