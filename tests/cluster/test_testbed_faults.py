@@ -58,6 +58,7 @@ async def session(cluster: Cluster, proxy: FaultProxy, token: str) -> AsyncItera
         timeout=aiohttp.ClientTimeout(total=10),
     ) as client:
         yield client
+    await asyncio.sleep(0.1)  # its transports end a moment after it
 
 
 def watching(namespace: str) -> tuple[str, dict[str, str]]:
