@@ -108,7 +108,7 @@ def widgets(cluster: Cluster) -> Iterator[None]:
     cluster.kubectl("wait", "--for=condition=Established", "crd/widgets.example.org")
     for _ in attempts(30, "widgets to be served"):
         with contextlib.suppress(LookupError):
-            cluster.api.path("Widget")
+            cluster.api.path("Widget.example.org")
             break
     yield
     cluster.api.delete("CustomResourceDefinition", "widgets.example.org")
@@ -124,7 +124,7 @@ def widget(scene: Scene, *, selector: str) -> Json:
     }
     made = scene.create(body)
     status = {"status": {"replicas": 1, "selector": selector}}
-    scene.cluster.api.patch("Widget", "web", scene.namespace, body=status, subresource="status")
+    scene.cluster.api.patch("Widget.example.org", "web", scene.namespace, body=status, subresource="status")
     return owned_by(made)
 
 

@@ -54,7 +54,7 @@ def definition(kind: str, plural: str, *, group: str = GROUP, scale: Json | None
 
 REPLICAS = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
 DEFINITIONS = [
-    definition("Gadget", "gadgets", scale=REPLICAS | {"labelSelectorPath": ".status.selector"}),
+    definition("Widget", "widgets", scale=REPLICAS | {"labelSelectorPath": ".status.selector"}),
     definition("Bare", "bares", scale=REPLICAS),
     definition("Plain", "plains"),
     definition("Deployment", "deployments", scale=REPLICAS | {"labelSelectorPath": ".status.selector"}),
@@ -64,7 +64,7 @@ DEFINITIONS = [
 
 @pytest.fixture(scope="module")
 def kinds(cluster: Cluster) -> None:
-    """Gadget has a scale, Bare one without a selector, Plain none; two have well-known names."""
+    """Widget has a scale, Bare one without a selector, Plain none; two have well-known names."""
     for body in DEFINITIONS:
         cluster.api.create(body)
     for body in DEFINITIONS:
@@ -150,9 +150,9 @@ def replica_set(cluster: Cluster, namespace: str, name: str, owner: Json | None 
     )
 
 
-def gadget(cluster: Cluster, namespace: str, name: str = "w", selector: str = "app=x,tier in (a,b)") -> Json:
+def widget(cluster: Cluster, namespace: str, name: str = "w", selector: str = "app=x,tier in (a,b)") -> Json:
     status = {"replicas": 1, "selector": selector}
-    return create(cluster, namespace, "Gadget", name, {"replicas": 1}, status=status)
+    return create(cluster, namespace, "Widget", name, {"replicas": 1}, status=status)
 
 
 def ref(kind: str, name: str, api_version: str = "apps/v1") -> TargetRef:
@@ -225,8 +225,8 @@ async def test_the_selector_of_a_cron_job_is_its_template_s_labels(
 async def test_the_selector_of_a_custom_controller_is_its_scale_s(
     cluster: Cluster, lookup: Directory, namespace: str
 ) -> None:
-    gadget(cluster, namespace)
-    target = await lookup.targets.resolve(namespace, custom("Gadget", "w"))
+    widget(cluster, namespace)
+    target = await lookup.targets.resolve(namespace, custom("Widget", "w"))
     assert (target.problem, target.note) == ("", "")
     assert selects(target, app="x", tier="b")
     assert not selects(target, app="x", tier="c")
@@ -246,9 +246,9 @@ async def test_a_target_that_is_not_defined_says_so(lookup: Directory) -> None:
         (ref("Deployment", "none"), "Deployment NS/none does not exist"),
         (ref("CronJob", "none", "batch/v1"), "CronJob NS/none does not exist"),
         (
-            custom("Gadget", "none"),
-            f"unhandled targetRef {GROUP}/v1alpha1 / Gadget / none, last error "
-            f'gadgets.{GROUP} "none" not found',
+            custom("Widget", "none"),
+            f"unhandled targetRef {GROUP}/v1alpha1 / Widget / none, last error "
+            f'widgets.{GROUP} "none" not found',
         ),
         (
             custom("Nope", "x"),
@@ -264,7 +264,7 @@ async def test_a_target_that_is_not_defined_says_so(lookup: Directory) -> None:
             ref("Node", "n", "v1"),
             "unhandled targetRef v1 / Node / n, last error the server could not find the requested resource",
         ),
-        (ref("Gadget", "w", "a/b/c"), "unexpected GroupVersion string: a/b/c"),
+        (ref("Widget", "w", "a/b/c"), "unexpected GroupVersion string: a/b/c"),
     ],
 )
 async def test_a_target_that_cannot_be_read_says_why(
@@ -318,7 +318,7 @@ async def test_a_parent_that_cannot_be_scaled_does_not_count(
 async def test_a_parent_that_can_be_scaled_counts(
     cluster: Cluster, lookup: Directory, namespace: str
 ) -> None:
-    deployment(cluster, namespace, owner=gadget(cluster, namespace))
+    deployment(cluster, namespace, owner=widget(cluster, namespace))
     target = await lookup.targets.resolve(namespace, ref("Deployment", "d"))
     assert "has a parent controller" in target.problem
 
@@ -420,10 +420,10 @@ def pod(namespace: str, kind: str = "", name: str = "", api_version: str = "apps
 async def test_the_owner_of_a_pod_is_at_the_top_of_its_chain(
     cluster: Cluster, lookup: Directory, namespace: str
 ) -> None:
-    top = deployment(cluster, namespace, owner=gadget(cluster, namespace))
+    top = deployment(cluster, namespace, owner=widget(cluster, namespace))
     replica_set(cluster, namespace, "r", top)
     found = await lookup.owners.of_pod(pod(namespace, "ReplicaSet", "r"))
-    assert found == OwnerKey(namespace, "Gadget", "w", f"{GROUP}/v1alpha1")
+    assert found == OwnerKey(namespace, "Widget", "w", f"{GROUP}/v1alpha1")
 
 
 async def test_a_pod_of_nobody_and_a_pod_of_a_node_have_no_owner(lookup: Directory, namespace: str) -> None:
@@ -497,12 +497,12 @@ class Time:
 async def test_a_scale_is_asked_for_once_and_again_after_ten_to_twenty_minutes(
     cluster: Cluster, connection: Connection, namespace: str
 ) -> None:
-    gadget(cluster, namespace, selector="app=old")
+    widget(cluster, namespace, selector="app=old")
     time = Time()
     lookup = directory(connection, rules=preset("safe"), clock=time)
-    path = custom("Gadget", "w")
+    path = custom("Widget", "w")
     await lookup.targets.resolve(namespace, path)
-    cluster.api.patch("Gadget", "w", namespace, body={"status": {"selector": "app=new"}})
+    cluster.api.patch(f"Widget.{GROUP}", "w", namespace, body={"status": {"selector": "app=new"}})
     before = connection.requests.total()
     time.now += 290.0  # discovery is good for five minutes
     assert selects(await lookup.targets.resolve(namespace, path), app="old")
@@ -516,9 +516,9 @@ async def test_an_absent_scale_is_asked_for_again_after_a_minute(
 ) -> None:
     time = Time()
     lookup = directory(connection, rules=preset("safe"), clock=time)
-    path = custom("Gadget", "w")
+    path = custom("Widget", "w")
     assert "not found" in (await lookup.targets.resolve(namespace, path)).problem
-    gadget(cluster, namespace)
+    widget(cluster, namespace)
     assert "not found" in (await lookup.targets.resolve(namespace, path)).problem
     time.now += scales.FRESH_ABSENCE
     assert (await lookup.targets.resolve(namespace, path)).problem == ""
@@ -527,12 +527,12 @@ async def test_an_absent_scale_is_asked_for_again_after_a_minute(
 async def test_an_outage_does_not_make_a_known_target_unknown_and_an_unknown_one_is_only_temporarily_so(
     cluster: Cluster, namespace: str, kinds: None
 ) -> None:
-    gadget(cluster, namespace)
+    widget(cluster, namespace)
     time = Time()
     with cluster.fault_proxy() as proxy:
         async with await connect(cluster, proxy.url) as connection:
             lookup = directory(connection, rules=preset("safe"), clock=time)
-            known, unknown = custom("Gadget", "w"), custom("Gadget", "other")
+            known, unknown = custom("Widget", "w"), custom("Widget", "other")
             await lookup.targets.resolve(namespace, known)
             proxy.answer(403, path="*/scale")
             time.now += 2 * scales.REFRESH
@@ -553,13 +553,13 @@ async def test_an_outage_does_not_make_a_known_target_unknown_and_an_unknown_one
 async def test_scales_that_nobody_asks_for_are_forgotten(
     cluster: Cluster, connection: Connection, namespace: str
 ) -> None:
-    gadget(cluster, namespace)
+    widget(cluster, namespace)
     time = Time()
     lookup = directory(connection, rules=preset("safe"), clock=time)
-    await lookup.targets.resolve(namespace, custom("Gadget", "w"))
+    await lookup.targets.resolve(namespace, custom("Widget", "w"))
     assert len(lookup.scales._known) == 1
     time.now += 2 * scales.LIFETIME
-    await lookup.targets.resolve(namespace, custom("Gadget", "x"))
+    await lookup.targets.resolve(namespace, custom("Widget", "x"))
     assert [key[3] for key in lookup.scales._known] == ["x"]
 
 

@@ -297,7 +297,7 @@ async def test_pods_of_an_unknown_kind_of_owner_have_a_budget_and_pods_without_o
     scene.api.apply(GADGET)
     for _ in attempts(30, "the kind Gadget to be served"):
         with contextlib.suppress(LookupError):
-            scene.api.path("Gadget")
+            scene.api.path("Gadget.updater.test")
             break
     status = {"replicas": 4, "selector": "app=app"}
     gadget: Json = {

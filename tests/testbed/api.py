@@ -66,7 +66,11 @@ class Api:
     # ---- objects
 
     def get(self, kind: str, name: str, namespace: str | None = None) -> Json:
-        """One object. *kind* is a Kind (``Deployment``) in all methods; the preferred version is used."""
+        """One object.
+
+        *kind* is a Kind in all methods, with its group (``Widget.example.org``) where several groups have one
+        of that name; without it built-in ones come first. The preferred version is used.
+        """
         return self.request("GET", self.path(kind, name, namespace))
 
     def list(self, kind: str, namespace: str | None = None, **parameters: str) -> list[Json]:
@@ -78,7 +82,7 @@ class Api:
     def create(self, body: Json, namespace: str | None = None) -> Json:
         """Create an object; its own namespace wins over *namespace*."""
         namespace = body.get("metadata", {}).get("namespace") or namespace
-        return self.request("POST", self.path(body["kind"], None, namespace), body)
+        return self.request("POST", self.path(_kind_of(body), None, namespace), body)
 
     def patch(
         self,
@@ -100,7 +104,7 @@ class Api:
         """Create or change an object by server-side apply."""
         metadata = body["metadata"]
         namespace = metadata.get("namespace") or namespace
-        return self.patch(body["kind"], metadata["name"], namespace, body=body, how="apply")
+        return self.patch(_kind_of(body), metadata["name"], namespace, body=body, how="apply")
 
     def delete(self, kind: str, name: str | None, namespace: str | None = None) -> None:
         """Delete an object, or all of them for *name* None; one that is not there is fine."""
@@ -177,13 +181,19 @@ class Api:
                 for version in group["versions"]:
                     api_version = f"{group_name}/{version['version']}" if group_name else version["version"]
                     for resource in version["resources"]:
-                        found.setdefault(
-                            resource["responseKind"]["kind"],
-                            _Resource(
-                                f"{root}/{api_version}",
-                                resource["resource"],
-                                api_version,
-                                resource["scope"] == "Namespaced",
-                            ),
+                        kind = resource["responseKind"]["kind"]
+                        served = _Resource(
+                            f"{root}/{api_version}",
+                            resource["resource"],
+                            api_version,
+                            resource["scope"] == "Namespaced",
                         )
+                        found.setdefault(kind, served)
+                        found.setdefault(f"{kind}.{group_name}", served)
         self._resources = found
+
+
+def _kind_of(body: Json) -> str:
+    """The kind of an object, with its group unless that is the core's."""
+    group, slash, _ = body.get("apiVersion", "").rpartition("/")
+    return f"{body['kind']}.{group}" if slash else str(body["kind"])
