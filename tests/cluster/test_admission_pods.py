@@ -13,6 +13,7 @@ import jsonpatch
 import pytest
 
 from tests.cluster import roles
+from tests.cluster.definitions import scalable
 from tests.cluster.hooks import Hook
 from tests.cluster.webhooks import (
     OBSERVED,
@@ -71,34 +72,7 @@ def test_pods_of_the_jobs_of_a_cron_job_are_sized_whatever_the_job_is_called(sce
     assert requests(pod) == TARGET
 
 
-WIDGETS = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "widgets.example.org"},
-    "spec": {
-        "group": "example.org",
-        "scope": "Namespaced",
-        "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "subresources": {
-                    "status": {},
-                    "scale": {
-                        "specReplicasPath": ".spec.replicas",
-                        "statusReplicasPath": ".status.replicas",
-                        "labelSelectorPath": ".status.selector",
-                    },
-                },
-                "schema": {
-                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-                },
-            }
-        ],
-    },
-}
+WIDGETS = scalable("Widget", "example.org", status=True)
 
 
 @pytest.fixture(scope="module")

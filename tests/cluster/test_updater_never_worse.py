@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.cluster import standins
+from tests.cluster.definitions import scalable
 from tests.cluster.standins import StandIn
 from tests.cluster.updating import NEW, OLD, Clock, Running, Scene, requested, sizes
 from tests.testbed.api import Json
@@ -262,33 +263,7 @@ async def test_on_less_than_a_day_of_data_nothing_is_evicted_and_nothing_shrinks
 # 8. Owners
 
 
-GADGET: Json = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "gadgets.updater.test"},
-    "spec": {
-        "group": "updater.test",
-        "names": {"kind": "Gadget", "plural": "gadgets"},
-        "scope": "Namespaced",
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "subresources": {
-                    "scale": {
-                        "specReplicasPath": ".spec.replicas",
-                        "statusReplicasPath": ".status.replicas",
-                        "labelSelectorPath": ".status.selector",
-                    }
-                },
-                "schema": {
-                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-                },
-            }
-        ],
-    },
-}
+GADGET = scalable("Gadget", "updater.test")
 
 
 async def test_pods_of_an_unknown_kind_of_owner_have_a_budget_and_pods_without_one_are_left_alone(

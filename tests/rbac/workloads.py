@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.cluster.definitions import scalable
 from tests.testbed.api import Api, Json
 
 VERSIONS = {
@@ -16,33 +17,7 @@ VERSIONS = {
 }
 KINDS = tuple(VERSIONS)
 
-WIDGETS: Json = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "widgets.rbac.example.org"},
-    "spec": {
-        "group": "rbac.example.org",
-        "scope": "Namespaced",
-        "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "subresources": {
-                    "scale": {
-                        "specReplicasPath": ".spec.replicas",
-                        "statusReplicasPath": ".status.replicas",
-                        "labelSelectorPath": ".status.selector",
-                    }
-                },
-                "schema": {
-                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-                },
-            }
-        ],
-    },
-}
+WIDGETS = scalable("Widget", "rbac.example.org")
 """A kind of somebody else's that can be scaled."""
 
 OLD = {"cpu": "100m", "memory": "100Mi"}
