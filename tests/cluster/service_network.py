@@ -10,40 +10,29 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-import threading
 from pathlib import Path
 from types import TracebackType
-from typing import Self
 
 import yaml
 
-from tests.cluster.balancer import forward
+from tests.cluster.threads import ThreadedServer, forward
 from tests.testbed.certificates import ADDRESS
 
 
-class ServiceNetwork:
+class ServiceNetwork(ThreadedServer):
     """Tunnels to ports of this machine, by ``HOST:PORT`` of a Service; ``localhost`` is this machine too."""
 
     def __init__(self) -> None:
+        super().__init__("service network")
         self.url = ""
         """For ``HTTPS_PROXY``."""
         self._routes: dict[str, int] = {}
         self._folder = Path(tempfile.mkdtemp(prefix="egress-"))
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="service network")
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(10)
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(10)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
-        self._loop.close()
+        super().__exit__(kind, error, trace)
         shutil.rmtree(self._folder)
 
     def route(self, address: str, port: int) -> None:
@@ -64,18 +53,10 @@ class ServiceNetwork:
         file.write_text(yaml.safe_dump(kind | {"egressSelections": [selection]}))
         return f"--egress-selector-config-file={file}"
 
-    async def _listen(self) -> None:
+    async def listen(self) -> list[asyncio.Server]:
         tcp = await asyncio.start_server(self._serve, ADDRESS, 0)
         self.url = f"http://{ADDRESS}:{tcp.sockets[0].getsockname()[1]}"
-        self._servers = [tcp, await asyncio.start_unix_server(self._serve, self._folder / "socket")]
-
-    async def _close(self) -> None:
-        for server in self._servers:
-            server.close()
-        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        return [tcp, await asyncio.start_unix_server(self._serve, self._folder / "socket")]
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
