@@ -302,7 +302,13 @@ def test_every_query_of_the_dashboard_has_an_answer_from_services_at_work(
         with contextlib.suppress(TimeoutError):
             shop.wait("all answers", answered, *processes)
         assert unanswered == []
-        rules = [rule for group in answer(prometheus, "rules")["groups"] for rule in group["rules"]]
+
+        def evaluated() -> list[Any]:
+            groups = answer(prometheus, "rules")["groups"]
+            found = [rule for group in groups for rule in group["rules"]]
+            return [] if any(rule["health"] == "unknown" for rule in found) else found
+
+        rules = shop.wait("all rules to be evaluated", evaluated, *processes, seconds=120)
         assert {rule["name"]: rule["health"] for rule in rules} == dict.fromkeys(RULES, "ok")
         firing = [rule["name"] for rule in rules if rule["state"] == "firing"]
         assert firing == []
