@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
 
-from vpa.cluster import reads
+from vpa.cluster import nodes, reads
 from vpa.cluster.connection import Connection
 from vpa.cluster.errors import ClusterError
-from vpa.cluster.reflectors import Reflector
 from vpa.cluster.resources import NODES
 from vpa.objects.meta import PartialObject
 from vpa.scopes import NodeLabels
@@ -22,13 +20,7 @@ class NodesByName:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self.mirror = Reflector[Any, dict[str, str]](
-            connection,
-            NODES,
-            kind=PartialObject,
-            project=lambda node: node.metadata.labels or {},
-            metadata_only=True,
-        )
+        self.mirror = nodes.labels(connection)
 
     def known(self, node: str) -> NodeLabels | None:
         """The labels of *node* under its name, if the copy has it."""

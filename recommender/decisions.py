@@ -186,7 +186,8 @@ class Decisions:
         elif None in served.parts:
             recommendation = self._part(served.part(None), run)
         days = self._days(served)
-        (self._young.add if days < 1 else self._young.discard)(served.key)
+        young = days < 1 and self._rules.more_conditions
+        (self._young.add if young else self._young.discard)(served.key)
         known = Known(
             recommendation=recommendation,
             groups=groups,

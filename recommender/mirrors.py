@@ -11,14 +11,13 @@ from typing import Any
 from recommender.ooms import EventView, Kill, evictions
 from recommender.records import PodRecord, PodView, Records
 from recommender.troubles import Troubles
-from vpa.cluster import workloads
+from vpa.cluster import nodes, workloads
 from vpa.cluster.connection import Connection
 from vpa.cluster.errors import CacheNotSyncedError, Forbidden, NotFound
 from vpa.cluster.reflectors import Reflector, running, whole
-from vpa.cluster.resources import EVENTS, LIMIT_RANGES, NODES, PODS, VERTICAL_AUTOSCALERS, WELL_KNOWN
+from vpa.cluster.resources import EVENTS, LIMIT_RANGES, PODS, VERTICAL_AUTOSCALERS, WELL_KNOWN
 from vpa.objects.autoscalers import VerticalPodAutoscaler
 from vpa.objects.limits import LimitRange
-from vpa.objects.meta import PartialObject
 from vpa.rules import Rules
 from vpa.sizes.limit_ranges import Ranges, ranges_of
 
@@ -65,13 +64,7 @@ class Mirrors:
         self.limit_ranges = Reflector[LimitRange, LimitRange](
             connection, LIMIT_RANGES, kind=LimitRange, project=whole, namespace=namespace
         )
-        self.nodes = Reflector[PartialObject, dict[str, str]](
-            connection,
-            NODES,
-            kind=PartialObject,
-            project=lambda node: node.metadata.labels or {},
-            metadata_only=True,
-        )
+        self.nodes = nodes.labels(connection)
         self.ranges = _RangesByNamespace(self.limit_ranges, rules)
         self.node_labels = _NodeLabels(self.nodes)
         self._troubles = Troubles()
@@ -179,7 +172,7 @@ class _RangesByNamespace(Mapping[str, Ranges]):
 class _NodeLabels(Mapping[str, Mapping[str, str]]):
     """Node → its labels."""
 
-    def __init__(self, mirror: Reflector[PartialObject, dict[str, str]]) -> None:
+    def __init__(self, mirror: Reflector[Any, dict[str, str]]) -> None:
         self._mirror = mirror
 
     def __getitem__(self, node: str) -> Mapping[str, str]:

@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.clients import connect, until
-from tests.testbed.api import ApiError
 from tests.testbed.cluster import Cluster
-from tests.testbed.processes import attempts
 from vpa.cluster import scales
 from vpa.cluster.connection import Connection
 from vpa.cluster.owners import OwnerError
@@ -70,20 +68,6 @@ def kinds(cluster: Cluster) -> None:
     for body in DEFINITIONS:
         name = body["metadata"]["name"]
         cluster.kubectl("wait", "--for=condition=Established", "--timeout=120s", f"crd/{name}")
-        for _ in attempts(60, f"{name} to be served, a moment after it is established"):
-            if is_served(cluster, body):
-                break
-
-
-def is_served(cluster: Cluster, definition: Json) -> bool:
-    """Whether the API server answers for the kind."""
-    spec = definition["spec"]
-    path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}?limit=1"
-    try:
-        cluster.api.request("GET", path)
-    except ApiError:
-        return False
-    return True
 
 
 @pytest.fixture

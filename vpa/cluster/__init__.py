@@ -39,6 +39,8 @@ reviews
 workloads
     ``Workloads``: records of the seven well-known kinds, from copies (``reflector``) or asked for;
     ``OwnerKey``, ``controller_of``.
+nodes
+    ``labels``: a copy of all nodes' labels.
 discovery, scales
     ``Discovery``, ``Scales``: all other kinds, asked for and remembered.
 owners
